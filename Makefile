@@ -1,0 +1,45 @@
+# One command each: `make demo`, `make test`, `make check`. The install is skipped when nothing changed.
+VENV   := .venv
+PY     := $(VENV)/bin/python
+PIP    := $(PY) -m pip install --quiet --constraint constraints.txt
+INPUTS := pyproject.toml constraints.txt
+
+export HF_HUB_OFFLINE := 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: demo test check format bench clean
+
+$(PY):
+	python3 -m venv $(VENV)
+
+$(VENV)/.demo: $(INPUTS) | $(PY)
+	$(PIP) torch==2.13.0
+	$(PIP) --editable '.[transformers,tensorboard]'
+	@touch $@
+
+$(VENV)/.test: $(INPUTS) | $(PY)
+	$(PIP) torch==2.13.0
+	$(PIP) --editable '.[all,test]'
+	@touch $@
+
+demo: $(VENV)/.demo
+	$(VENV)/bin/areal-callbacks demo
+
+test: $(VENV)/.test
+	OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+
+check: $(VENV)/.test
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+format: $(VENV)/.test
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+bench: $(VENV)/.test
+	for script in benchmarks/bench_*.py; do $(PY) $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info demo_output

@@ -1,0 +1,71 @@
+"""The vocabulary that the other modules share: how a metric reduces, and what an export is."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from areal_callbacks.core.expert_loads import ExpertLoads
+
+COUNT_SUFFIX = "__count"
+
+
+class ReduceType(enum.Enum):
+    """How the values of one key become the exported numbers (names and meaning as in AReaL).
+
+    ============  =============================  ==========================================
+    Type          Exported keys                  Value
+    ============  =============================  ==========================================
+    AVG_MIN_MAX   key/avg, key/min, key/max      mean and extrema over the masked elements
+    AVG           key                            mean over the masked elements
+    SUM           key                            sum over the masked elements
+    MIN, MAX      key                            extremum over the masked elements
+    SCALAR        key, key__count                mean and number of the recorded scalars
+    DENOMINATOR   key                            number of true elements of the mask
+    ============  =============================  ==========================================
+    """
+
+    AVG_MIN_MAX = "avg_min_max"
+    AVG = "avg"
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    SCALAR = "scalar"
+    DENOMINATOR = "denominator"
+
+
+@dataclass(frozen=True)
+class Export:
+    """One export: the same record on every rank.
+
+    Attributes:
+        step: the host's global step.
+        metrics: specified name → number; holds no ``__count`` keys. Values may be NaN or infinite.
+        expert_loads: routed assignments of the interval per stack, layer and expert; None without a recognised router.
+        host: scalars that the host reported for the same step (loss, learning rate), under the host's own names.
+        time: seconds since the epoch at which the numbers were reduced.
+    """
+
+    step: int
+    metrics: dict[str, float]
+    expert_loads: ExpertLoads | None = None
+    host: Mapping[str, float] = field(default_factory=dict)
+    time: float = 0.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a writer learns when it opens: where it may write, and a configuration that holds no secrets.
+
+    Attributes:
+        output_dir: the folder of this run's files; exists.
+        config: JSON-serialisable configuration, secrets redacted.
+        name: a name for people, e.g. the output folder of the host.
+    """
+
+    output_dir: Path
+    config: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
