@@ -1,0 +1,81 @@
+"""A configuration as JSON-safe data without its secrets: what files and trackers may show to others."""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from numbers import Integral, Real
+from typing import Any, SupportsFloat
+
+REDACTED = "[redacted]"
+
+_SECRET_KEY = re.compile(
+    r"(.*_)?(api_?key|password|passwd|passphrase|secret|secret_key|access_key|private_key|credentials?|authorization)"
+)
+_TOKEN_KEY = re.compile(r"(.*_)?token")
+# Tokenizer vocabulary, not access tokens.
+_VOCABULARY_KEY = re.compile(
+    r"(.*_)?(pad|eos|bos|unk|sep|cls|mask|eot|boi|eoi|eom|image|img|video|audio|vision|speech|start|end|begin|stop"
+    r"|special|next|per|prefix|middle|suffix|fim|think|tool|mention|placeholder)_token"
+)
+_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_URL_USERINFO = re.compile(r"(?<=://)[^/\s?#]+@")
+_MAX_DEPTH = 32
+
+
+def redact(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON-safe copy of ``config`` with the values of secret keys replaced by ``[redacted]``.
+
+    Whole keys are matched, never parts: ``wandb_api_key``, ``password``, ``hub_token`` are secrets; ``max_tokens``,
+    ``pad_token`` are not. ``user:password@`` goes from URLs in any string. Non-finite numbers become the strings
+    "NaN", "Infinity", "-Infinity"; what JSON cannot hold becomes its ``str``.
+    """
+    return _redact_mapping(config, _MAX_DEPTH)
+
+
+def json_number(value: SupportsFloat) -> float | str:
+    """``value`` as JSON can hold it: integers stay integers, non-finite numbers become strings."""
+    if isinstance(value, Integral):
+        return int(value)
+    number = float(value)
+    if math.isnan(number):
+        return "NaN"
+    return number if math.isfinite(number) else ("Infinity" if number > 0 else "-Infinity")
+
+
+def _redact_mapping(config: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+    return {str(key): REDACTED if _is_secret(str(key), value) else _safe(value, depth) for key, value in config.items()}
+
+
+def _is_secret(key: str, value: object) -> bool:
+    if value is None or isinstance(value, bool) or value == "":
+        return False
+    name = _WORD_START.sub("_", key).replace("-", "_").lower()
+    if _SECRET_KEY.fullmatch(name):
+        return True
+    return isinstance(value, str) and bool(_TOKEN_KEY.fullmatch(name)) and not _VOCABULARY_KEY.fullmatch(name)
+
+
+def _safe(value: object, depth: int) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, enum.Enum):
+        return _safe(value.value, depth)
+    if isinstance(value, Real):
+        return json_number(value)
+    if not isinstance(value, str) and depth > 0:
+        if isinstance(value, Mapping):
+            return _redact_mapping(value, depth - 1)
+        if is_dataclass(value) and not isinstance(value, type):
+            return _redact_mapping({field.name: getattr(value, field.name) for field in fields(value)}, depth - 1)
+        if isinstance(value, list | tuple | set | frozenset):
+            return [_safe(item, depth - 1) for item in _ordered(value)]
+    return _URL_USERINFO.sub(f"{REDACTED}@", str(value))
+
+
+def _ordered(items: Iterable[Any]) -> Iterable[Any]:
+    """Sets in an order that is the same in every run."""
+    return sorted(items, key=str) if isinstance(items, set | frozenset) else items

@@ -1,0 +1,129 @@
+"""Sums the duration of spans on the device without ever waiting for it between exports."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+
+class Timer(Protocol):
+    """A stopwatch for repeated spans. ``start`` and ``stop`` are idempotent and do not wait for the device."""
+
+    @property
+    def running(self) -> bool:
+        """Inside a span."""
+
+    def start(self) -> None:
+        """Begin a span; nothing happens inside one."""
+
+    def stop(self) -> None:
+        """End the span; nothing happens outside one."""
+
+    def cancel(self) -> None:
+        """Forget the open span, if any."""
+
+    def take(self) -> float:
+        """Seconds in all finished spans since the last call; may wait for the device. An open span goes on."""
+
+
+def make_timer(device: torch.device) -> Timer:
+    """Device events where the accelerator has timed ones, else the wall clock."""
+    if device.type in ("cuda", "xpu"):
+        return EventTimer(device)
+    if device.type == "cpu":
+        return WallTimer()
+    return WallTimer(synchronise=lambda: torch.accelerator.synchronize(device))
+
+
+class WallTimer:
+    """Wall-clock spans. On an accelerator the device is awaited at the end of an interval only, and that wait counts."""
+
+    def __init__(
+        self, *, clock: Callable[[], float] = time.perf_counter, synchronise: Callable[[], None] | None = None
+    ) -> None:
+        self._clock = clock
+        self._synchronise = synchronise
+        self._started: float | None = None
+        self._seconds = 0.0
+
+    @property
+    def running(self) -> bool:
+        return self._started is not None
+
+    def start(self) -> None:
+        if self._started is None:
+            self._started = self._clock()
+
+    def stop(self) -> None:
+        if self._started is not None:
+            self._seconds += self._clock() - self._started
+            self._started = None
+
+    def cancel(self) -> None:
+        self._started = None
+
+    def take(self) -> float:
+        if self._synchronise is not None:
+            before = self._clock()
+            self._synchronise()
+            if self._started is None:
+                self._seconds += self._clock() - before
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
+
+
+class EventTimer:
+    """Spans between pairs of events on the stream that is current when they begin.
+
+    Finished pairs are folded into the sum with ``query()``, so that the number of events stays small at any interval.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._begin: torch.Event | None = None
+        self._stream: torch.Stream | None = None
+        self._pending: deque[tuple[torch.Event, torch.Event]] = deque()
+        self._seconds = 0.0
+
+    @property
+    def running(self) -> bool:
+        return self._begin is not None
+
+    def start(self) -> None:
+        if self._begin is None:
+            self._fold_finished()
+            self._stream = torch.accelerator.current_stream(self._device)
+            self._begin = self._record()
+
+    def stop(self) -> None:
+        if self._begin is not None:
+            self._pending.append((self._begin, self._record()))
+            self._begin = None
+
+    def cancel(self) -> None:
+        self._begin = None
+
+    def take(self) -> float:
+        if self._pending:
+            self._pending[-1][1].synchronize()
+        while self._pending:
+            self._fold()
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
+
+    def _record(self) -> torch.Event:
+        event = torch.Event(self._device, enable_timing=True)
+        event.record(self._stream)
+        return event
+
+    def _fold_finished(self) -> None:
+        while self._pending and self._pending[0][1].query():
+            self._fold()
+
+    def _fold(self) -> None:
+        begin, end = self._pending.popleft()
+        self._seconds += begin.elapsed_time(end) / 1000.0

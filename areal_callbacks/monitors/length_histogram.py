@@ -1,0 +1,43 @@
+"""How many sequences of each length were seen: exact, of constant size, without a host sync."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from areal_callbacks.monitors.sequence_lengths import Lengths
+
+
+class LengthHistogram:
+    """A (length → count) histogram on the device of the first lengths; it grows with the longest width seen."""
+
+    def __init__(self) -> None:
+        self._counts: Tensor | None = None
+        self._host: Counter[int] = Counter()
+
+    def add(self, lengths: Lengths) -> None:
+        """Count the lengths of one batch."""
+        if self._counts is None:
+            self._counts = torch.zeros(lengths.bound + 1, dtype=torch.int64, device=lengths.values.device)
+        if len(self._counts) <= lengths.bound:
+            self._counts = torch.nn.functional.pad(self._counts, (0, lengths.bound + 1 - len(self._counts)))
+        values = lengths.values.detach().to(self._counts.device, torch.int64, non_blocking=True)
+        self._counts.scatter_add_(0, values, torch.ones_like(values))
+
+    def add_host(self, lengths: Iterable[int]) -> None:
+        """Count lengths that are Python integers already."""
+        self._host.update(lengths)
+
+    def take(self) -> dict[int, int]:
+        """{length: sequences} without zero lengths, and start over; copies from the device."""
+        taken, self._host = self._host, Counter()
+        if self._counts is not None:
+            counts = self._counts.to("cpu", copy=True)
+            self._counts.zero_()
+            present = counts.nonzero().flatten()
+            taken.update(dict(zip(present.tolist(), counts[present].tolist())))
+        del taken[0]
+        return dict(taken)

@@ -1,0 +1,70 @@
+"""How long the sequences of a batch are, read from the arguments of a model's forward without a host sync."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Lengths(NamedTuple):
+    """Sequence lengths of one batch.
+
+    Attributes:
+        values: 1-D integer tensor on the batch's device; zeros are no sequences.
+        bound: no length is larger; known on the host.
+    """
+
+    values: Tensor
+    bound: int
+
+
+def sequence_lengths(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Lengths | None:
+    """The original lengths: padding is not counted, prompt and response both are.
+
+    In this order: ``cu_seq_lens_q`` (packed), a 2-D ``attention_mask``, ``position_ids`` that restart (packed or
+    padding-free), else the full width of ``input_ids`` or ``inputs_embeds``, or of the first positional integer tensor.
+
+    Returns:
+        None where the arguments hold none of these.
+    """
+    tokens = _token_tensor(args, kwargs)
+    boundaries = _first(kwargs, "cu_seq_lens_q", "cu_seqlens", "cu_seqlens_q")
+    if boundaries is not None:
+        bound = tokens.shape[:2].numel() if tokens is not None else None
+        return None if bound is None else Lengths(boundaries.reshape(-1).diff().clamp(0, bound).long(), bound)
+    mask = kwargs.get("attention_mask")
+    if isinstance(mask, Tensor) and mask.dim() == 2:
+        return Lengths((mask != 0).sum(-1), mask.shape[-1])
+    if tokens is None:
+        return None
+    batch, width = tokens.shape[:2]
+    positions = kwargs.get("position_ids")
+    if isinstance(positions, Tensor) and positions.dim() == 2 and positions.shape[-1] == width:
+        return Lengths(_segment_lengths(positions.expand(batch, width)), width)
+    return Lengths(torch.full((batch,), width, dtype=torch.long, device=tokens.device), width)
+
+
+def _segment_lengths(positions: Tensor) -> Tensor:
+    """Lengths of the runs between restarts of the positions, spread over as many slots as there are tokens."""
+    starts = torch.ones_like(positions, dtype=torch.bool)
+    starts[:, 1:] = positions[:, 1:] <= positions[:, :-1]
+    segments = starts.reshape(-1).cumsum(0) - 1
+    return torch.zeros_like(segments).scatter_add_(0, segments, torch.ones_like(segments))
+
+
+def _token_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
+    """The tensor whose first two dimensions are batch and sequence."""
+    named = _first(kwargs, "input_ids", "inputs_embeds", "tokens")
+    if named is not None:
+        return named if named.dim() >= 2 else named.unsqueeze(0)
+    for value in args:
+        if isinstance(value, Tensor) and value.dim() == 2 and not (value.is_floating_point() or value.is_complex()):
+            return value
+    return None
+
+
+def _first(kwargs: Mapping[str, Any], *names: str) -> Tensor | None:
+    return next((kwargs[name] for name in names if isinstance(kwargs.get(name), Tensor)), None)

@@ -1,0 +1,276 @@
+"""Tokens, training seconds, estimated FLOPs and optimizer steps of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from areal_callbacks.core.guard import Observer, guarded
+from areal_callbacks.core.records import Records
+from areal_callbacks.core.reporting import report_once
+from areal_callbacks.monitors.device_timer import Timer, make_timer
+from areal_callbacks.monitors.length_histogram import LengthHistogram
+from areal_callbacks.monitors.sequence_lengths import Lengths, sequence_lengths
+
+Estimator = Callable[[int], float]
+_LIMB = 1 << 26
+
+
+@dataclass
+class Totals:
+    """Sums since the start of the run. ``flops`` is None once an interval had no estimate."""
+
+    tokens: int = 0
+    seconds: float = 0.0
+    flops: float | None = 0
+    optimizer_steps: int = 0
+
+
+class ThroughputMonitor(Observer):
+    """Measures the training of one rank and derives the aggregate rates of all.
+
+    ================================================  ===================================================  =============
+    Key                                               Meaning                                              Reduction
+    ================================================  ===================================================  =============
+    train_perf/tokens                                 logical tokens of the interval, padding left out     sum
+    train_perf/seconds                                training time of the interval                        maximum
+    train_perf/seconds_mean                           the same, mean over ranks: the straggler gap         mean
+    train_perf/tokens_per_second                      tokens / seconds                                     derived
+    train_perf/estimated_flops                        forward + backward FLOPs, summed over sequences      sum
+    train_perf/estimated_flops_per_second             estimated_flops / seconds                            derived
+    train_perf/peak_flops_per_second                  dense peak of all devices, where all are known       sum
+    train_perf/mfu                                    estimated_flops_per_second / peak_flops_per_second   derived
+    train_perf/optimizer_steps                        real optimizer steps of the interval                 maximum
+    train_perf/total_tokens                           tokens since the start of the run                    sum
+    train_perf/total_seconds                          sum of the intervals' seconds                        derived
+    train_perf/cumulative_tokens_per_second           total_tokens / total_seconds                         derived
+    train_perf/cumulative_estimated_flops_per_second  total FLOPs / total_seconds                          derived
+    timeperf/optimizer_step                           seconds per real optimizer step                      maximum
+    ================================================  ===================================================  =============
+
+    Args:
+        device: where the model trains; decides the clock.
+        estimator: training FLOPs of one sequence of a given length; None leaves the FLOPs metrics out.
+        peak_flops: dense peak FLOP/s of this rank's device; None leaves the utilisation out.
+        contributes_tokens: False on a rank whose sequences another rank counts.
+        token_count_fn: called with the arguments of the outermost forward, returns the sequence lengths of the batch as
+            integers or as a tensor; replaces the reading of masks.
+
+    Attributes:
+        has_optimizer: somebody reports optimizer steps, so that zero of them is a number.
+        host_counts: the host calls :meth:`count`, forwards are not read.
+        totals: sums since the start of the run.
+    """
+
+    family = "throughput"
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        estimator: Estimator | None = None,
+        peak_flops: float | None = None,
+        contributes_tokens: bool = True,
+        token_count_fn: Callable[..., Any] | None = None,
+        timers: tuple[Timer, Timer] | None = None,
+    ) -> None:
+        self.training, self.optimizer = timers or (make_timer(device), make_timer(device))
+        self.totals = Totals()
+        self.has_optimizer = False
+        self.host_counts = False
+        self._estimator = estimator
+        self._peak_flops = peak_flops
+        self._contributes_tokens = contributes_tokens
+        self._token_count_fn = token_count_fn
+        self._lengths = LengthHistogram()
+        self._unreadable_batches = 0
+        self._optimizer_steps = 0
+
+    # -- step path
+
+    def on_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
+        """Count the sequences of a training forward; False where these arguments do not tell."""
+        return self._count(args, kwargs, last) is not False
+
+    @guarded
+    def _count(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], last: bool) -> bool:
+        if self.host_counts:
+            return True
+        if self._token_count_fn is not None:
+            if last:
+                self._add_counted(self._token_count_fn(*args, **kwargs))
+            return last
+        lengths = sequence_lengths(args, kwargs)
+        if lengths is not None:
+            self._lengths.add(lengths)
+        self._unreadable_batches += lengths is None and last
+        return lengths is not None
+
+    @guarded
+    def count(self, lengths: Any) -> None:
+        """Count sequences whose lengths the host knows better than the forward's arguments."""
+        if isinstance(lengths, Lengths):
+            self._lengths.add(lengths)
+        else:
+            self._add_counted(lengths)
+
+    @guarded
+    def begin(self) -> None:
+        """Training work starts."""
+        self.training.start()
+
+    @guarded
+    def end(self) -> None:
+        """Training work ends."""
+        self.training.stop()
+
+    @guarded
+    def optimizer_begin(self) -> None:
+        """An optimizer is about to step; the pending measurement of a step that was skipped is forgotten."""
+        self.optimizer.cancel()
+        self.optimizer.start()
+
+    @guarded
+    def optimizer_end(self) -> None:
+        """The optimizer has stepped."""
+        self.optimizer.stop()
+        self.has_optimizer = True
+        self._optimizer_steps += 1
+
+    def _add_counted(self, lengths: Any) -> None:
+        values = lengths.reshape(-1).tolist() if isinstance(lengths, Tensor) else lengths
+        self._lengths.add_host(int(v) for v in ([values] if isinstance(values, int | float) else values))
+
+    # -- export
+
+    def collect(self) -> Records:
+        """This rank's interval, and start the next one. Waits once for the device."""
+        seconds, optimizer_seconds = self.training.take(), self.optimizer.take()
+        lengths = self._lengths.take() if self._contributes_tokens else self._lengths.take() and {}
+        flops = self._flops(lengths)
+        steps, self._optimizer_steps = self._optimizer_steps, 0
+        unreadable, self._unreadable_batches = self._unreadable_batches, 0
+        sums = {
+            "tokens": [sum(length * count for length, count in lengths.items())],
+            "flops": [flops // _LIMB, flops % _LIMB] if flops is not None else [0, 0],
+            "seconds": [seconds],
+            "peak_flops": [self._peak_flops or 0.0],
+            "ranks": [1],
+        }
+        maxima = {
+            "interval": [1],
+            "seconds": [seconds],
+            "optimizer_seconds": [optimizer_seconds],
+            "optimizer_steps": [steps],
+            "has_optimizer": [self.has_optimizer],
+            "without_flops": [flops is None],
+            "without_peak": [self._peak_flops is None],
+            "unreadable": [unreadable if self._contributes_tokens else 0],
+        }
+        return Records(sums=_vectors(sums), maxima=_vectors(maxima))
+
+    def _flops(self, lengths: Mapping[int, int]) -> float | None:
+        if self._estimator is None:
+            return None
+        try:
+            return sum(count * self._estimator(length) for length, count in lengths.items())
+        except Exception as error:  # noqa: BLE001 - a user's factory must not cost the tokens and seconds
+            report_once("flops:estimator", f"the FLOPs estimator raised, FLOPs are left out: {error!r}")
+            self._estimator = None
+            return None
+
+    def accumulate(self, reduced: Records) -> None:
+        """Add a reduced interval to the totals."""
+        interval = _Interval.of(reduced)
+        totals = self.totals
+        totals.tokens += interval.tokens or 0
+        totals.seconds += interval.seconds
+        totals.optimizer_steps += interval.optimizer_steps
+        totals.flops = None if interval.flops is None or totals.flops is None else totals.flops + interval.flops
+
+    def derive(self, reduced: Records) -> dict[str, float]:
+        """The metrics of a reduced interval, and of the run so far."""
+        interval = _Interval.of(reduced)
+        if interval.tokens is None:
+            report_once(
+                "throughput:unreadable",
+                "a forward's arguments do not tell how many tokens it was given, so tokens and FLOPs are left out; "
+                "pass token_count_fn",
+            )
+        return {**interval.metrics(), **self._total_metrics(interval)}
+
+    def _total_metrics(self, interval: _Interval) -> dict[str, float]:
+        totals = self.totals
+        metrics: dict[str, float] = {"train_perf/total_seconds": totals.seconds}
+        if interval.tokens is not None:
+            metrics["train_perf/total_tokens"] = float(totals.tokens)
+            if totals.seconds > 0:
+                metrics["train_perf/cumulative_tokens_per_second"] = totals.tokens / totals.seconds
+            if totals.seconds > 0 and totals.flops is not None:
+                metrics["train_perf/cumulative_estimated_flops_per_second"] = totals.flops / totals.seconds
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """The totals, JSON-serialisable."""
+        return asdict(self.totals)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue the totals of an earlier run, all of them together."""
+        self.totals = Totals(**{name: state[name] for name in asdict(Totals())})
+
+
+@dataclass(frozen=True)
+class _Interval:
+    """A reduced interval in plain numbers; None for what could not be measured on every rank."""
+
+    tokens: int | None
+    flops: float | None
+    seconds: float
+    seconds_mean: float
+    peak_flops: float | None
+    optimizer_seconds: float
+    optimizer_steps: int
+    has_optimizer: bool
+
+    @classmethod
+    def of(cls, reduced: Records) -> _Interval:
+        sums = {name: vector.tolist() for name, vector in reduced.sums.items()}
+        maxima = {name: vector.tolist()[0] for name, vector in reduced.maxima.items()}
+        readable, intervals = maxima["unreadable"] == 0, maxima["interval"]
+        high, low = sums["flops"]
+        flops = int(high) * _LIMB + (int(low) if low.is_integer() else low)
+        return cls(
+            tokens=round(sums["tokens"][0]) if readable else None,
+            flops=flops if readable and maxima["without_flops"] == 0 else None,
+            seconds=maxima["seconds"],
+            seconds_mean=sums["seconds"][0] / (sums["ranks"][0] / intervals),
+            peak_flops=sums["peak_flops"][0] / intervals if maxima["without_peak"] == 0 else None,
+            optimizer_seconds=maxima["optimizer_seconds"],
+            optimizer_steps=round(maxima["optimizer_steps"]),
+            has_optimizer=maxima["has_optimizer"] > 0,
+        )
+
+    def metrics(self) -> dict[str, float]:
+        metrics = {"train_perf/seconds": self.seconds, "train_perf/seconds_mean": self.seconds_mean}
+        for name, amount in (("tokens", self.tokens), ("estimated_flops", self.flops)):
+            if amount is not None:
+                metrics[f"train_perf/{name}"] = float(amount)
+                if self.seconds > 0:
+                    metrics[f"train_perf/{name}_per_second"] = amount / self.seconds
+        if self.peak_flops is not None:
+            metrics["train_perf/peak_flops_per_second"] = self.peak_flops
+            if self.flops is not None and self.seconds > 0:
+                metrics["train_perf/mfu"] = self.flops / self.seconds / self.peak_flops
+        if self.has_optimizer:
+            metrics["train_perf/optimizer_steps"] = float(self.optimizer_steps)
+            if self.optimizer_steps:
+                metrics["timeperf/optimizer_step"] = self.optimizer_seconds / self.optimizer_steps
+        return metrics
+
+
+def _vectors(values: Mapping[str, list[Any]]) -> dict[str, Tensor]:
+    return {name: torch.tensor(numbers, dtype=torch.float64) for name, numbers in values.items()}

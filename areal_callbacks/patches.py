@@ -1,0 +1,62 @@
+"""The one reversible way to wrap an attribute of an instance or module."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+_ABSENT = object()
+
+
+class Patches:
+    """Wraps callables in place and puts everything back with :meth:`undo`.
+
+    A replacement that somebody else has wrapped again meanwhile cannot be taken out from below; it stays as a bare
+    pass-through to the original then.
+    """
+
+    def __init__(self) -> None:
+        self._applied: list[_Patch] = []
+
+    def wrap(self, owner: object, name: str, around: Callable[..., Any]) -> None:
+        """Replace ``owner.name`` by a call of ``around(original, *args, **kwargs)``.
+
+        Raises:
+            AttributeError: the owner has no such attribute.
+        """
+        self._applied.append(_Patch(owner, name, around))
+
+    def undo(self) -> None:
+        """Restore every wrapped attribute, the last first. Calling it again does nothing."""
+        while self._applied:
+            self._applied.pop().undo()
+
+    def __len__(self) -> int:
+        return len(self._applied)
+
+
+class _Patch:
+    def __init__(self, owner: object, name: str, around: Callable[..., Any]) -> None:
+        self._owner, self._name = owner, name
+        self._around: Callable[..., Any] | None = around
+        self._previous = vars(owner).get(name, _ABSENT)
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def replacement(*args: Any, **kwargs: Any) -> Any:
+            if self._around is None:
+                return original(*args, **kwargs)
+            return self._around(original, *args, **kwargs)
+
+        self._replacement = replacement
+        setattr(owner, name, replacement)
+
+    def undo(self) -> None:
+        self._around = None
+        if vars(self._owner).get(self._name) is not self._replacement:
+            return
+        if self._previous is _ABSENT:
+            delattr(self._owner, self._name)
+        else:
+            setattr(self._owner, self._name, self._previous)

@@ -1,0 +1,203 @@
+"""Hands every export to the writers without ever holding up or breaking training."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import count
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Literal
+
+from areal_callbacks.core.reporting import report_once
+from areal_callbacks.writers.console import ConsoleWriter
+from areal_callbacks.writers.jsonl import JsonlWriter
+
+if TYPE_CHECKING:
+    from areal_callbacks.core.types import Export, Run
+    from areal_callbacks.writers.base import MetricWriter
+
+_numbers = count()
+
+
+class Publisher:
+    """Writes at once to the synchronous writers, and to the others from one background thread.
+
+    Writers are opened at the first export. One that raises is reported once by name, closed and switched off; the
+    others go on. A writer that hangs holds up the other background writers but never the caller: once ``capacity``
+    exports wait, further ones reach the synchronous writers only. Nothing is published from a forked child of the
+    process that published first. What still waits at interpreter exit is flushed.
+
+    Args:
+        writers: the writers driven by the background thread.
+        run: what the writers learn when they open.
+        synchronous: the writers driven on the caller's thread, metrics.jsonl above all.
+        capacity: how many exports may wait for the background thread.
+    """
+
+    def __init__(
+        self,
+        writers: Iterable[MetricWriter],
+        *,
+        run: Run,
+        synchronous: Iterable[MetricWriter] = (),
+        capacity: int = 64,
+    ) -> None:
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, got {capacity}")
+        self._key = f"publisher {next(_numbers)}"
+        self._synchronous = _Writers(synchronous, run, self._key)
+        self._background = _Background(_Writers(writers, run, self._key), capacity, self._key)
+        self._process: int | None = None
+        self._finalizer: weakref.finalize[..., Publisher] | None = None
+        self._closed = False
+
+    def publish(self, export: Export) -> None:
+        """Write ``export`` to the synchronous writers and queue it for the others; neither waits nor raises."""
+        if self._closed:
+            report_once(f"{self._key}: closed", f"export of step {export.step} came after the end: not written")
+            return
+        if not self._owns_writers():
+            report_once(f"{self._key}: fork", f"export of step {export.step} came from a forked process: not written")
+            return
+        # The caller may go on to change its dictionaries, under the background thread's feet.
+        export = replace(export, metrics=dict(export.metrics), host=dict(export.host))
+        self._synchronous.write(export)
+        self._background.put(export)
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Close all writers; waits at most ``timeout`` seconds for the background ones, then gives them up."""
+        self._closed = True
+        if self._finalizer is not None and self._finalizer.detach():
+            _close(self._synchronous, self._background, self._process, timeout)
+
+    def _owns_writers(self) -> bool:
+        """Files, sockets and the thread belong to the process of the first export."""
+        if self._process is None:
+            self._process = os.getpid()
+            self._finalizer = weakref.finalize(self, _close, self._synchronous, self._background, self._process)
+        return self._process == os.getpid()
+
+
+def default_publisher(run: Run) -> Publisher:
+    """What every run gets, whatever trackers its host has: metrics.jsonl, and a summary on the console at the end."""
+    return Publisher([ConsoleWriter()], run=run, synchronous=[JsonlWriter()])
+
+
+def _close(synchronous: _Writers, background: _Background, process: int | None, timeout: float = 30.0) -> None:
+    if process == os.getpid():
+        synchronous.close()
+        background.close(timeout)
+
+
+class _GuardedWriter:
+    """A writer that never raises: its first failure is reported, and it is switched off."""
+
+    def __init__(self, writer: MetricWriter, run: Run, key: str) -> None:
+        self.name = type(writer).__name__
+        self._writer = writer
+        self._run = run
+        self._key = f"{key}: {self.name} {id(writer)}"
+        self._state: Literal["new", "open", "off"] = "new"
+
+    def write(self, export: Export) -> None:
+        if self._state == "new":
+            self._state = "open" if self._attempt("open", self._writer.open, self._run) else "off"
+        if self._state == "open" and not self._attempt("write", self._writer.write, export):
+            self.close()
+
+    def close(self) -> None:
+        if self._state == "open":
+            self._attempt("close", self._writer.close)
+        self._state = "off"
+
+    def _attempt(self, action: str, call: Callable[..., None], *args: object) -> bool:
+        try:
+            call(*args)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 a tracker must not end the training
+            message = f"{self.name} failed to {action} and is switched off: {type(error).__name__}: {error}"
+            report_once(self._key, message)
+            return False
+        return True
+
+
+class _Writers:
+    """Several guarded writers, driven in turn; ``busy`` names the one at work."""
+
+    def __init__(self, writers: Iterable[MetricWriter], run: Run, key: str) -> None:
+        self._writers = [_GuardedWriter(writer, run, key) for writer in writers]
+        self.busy = ""
+
+    def __len__(self) -> int:
+        return len(self._writers)
+
+    def write(self, export: Export) -> None:
+        for writer in self._writers:
+            self.busy = writer.name
+            writer.write(export)
+
+    def close(self) -> None:
+        for writer in self._writers:
+            self.busy = writer.name
+            writer.close()
+
+
+class _Background:
+    """One daemon thread behind a bounded queue. It holds no reference to the publisher, which may be collected."""
+
+    def __init__(self, writers: _Writers, capacity: int, key: str) -> None:
+        self._writers = writers
+        self._capacity = capacity
+        self._key = key
+        # A SimpleQueue has no lock that put() could wait for, and its bound is ours: the end mark always fits.
+        self._queue: SimpleQueue[Export | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._dropped = 0
+
+    def put(self, export: Export) -> None:
+        if not self._writers or not self._started():
+            return
+        if self._queue.qsize() < self._capacity:
+            self._queue.put(export)
+            return
+        self._dropped += 1
+        report_once(
+            f"{self._key}: full",
+            f"{self._writers.busy} is too slow: {self._capacity} exports wait, so that of step {export.step} and later"
+            " ones may miss in the trackers; metrics.jsonl is not affected",
+        )
+
+    def close(self, timeout: float) -> None:
+        if self._thread is None:
+            return
+        self._queue.put(None)
+        # A publisher may be collected by the garbage collector on this very thread.
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+            self._report_losses(timeout)
+
+    def _started(self) -> bool:
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="areal_callbacks writers", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                report_once(f"{self._key}: thread", f"no thread for the background writers: {error}")
+                return False
+            self._thread = thread
+        return True
+
+    def _run(self) -> None:
+        while (export := self._queue.get()) is not None:
+            self._writers.write(export)
+        self._writers.close()
+
+    def _report_losses(self, timeout: float) -> None:
+        losses = [f"{self._dropped} exports were dropped"] if self._dropped else []
+        if self._thread is not None and self._thread.is_alive():
+            waiting = max(0, self._queue.qsize() - 1)
+            losses.append(f"{self._writers.busy} did not finish within {timeout:g} s, {waiting} exports still waited")
+        if losses:
+            report_once(f"{self._key}: losses", f"trackers are incomplete, metrics.jsonl is not: {'; '.join(losses)}")

@@ -1,0 +1,332 @@
+"""One run: monitors, trackers and writers wired to the events of a training loop."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from areal_callbacks import stats_tracker
+from areal_callbacks.config import MetricsConfig
+from areal_callbacks.core.expert_loads import ExpertLoads
+from areal_callbacks.core.records import Records, pool
+from areal_callbacks.core.tracker import StatsTracker
+from areal_callbacks.core.types import COUNT_SUFFIX, Export, Run
+from areal_callbacks.export import Interval, Source, join_metrics, merge_intervals, reduce_sources
+from areal_callbacks.flops.peaks import peak_flops
+from areal_callbacks.flops.registry import get_flops_estimator
+from areal_callbacks.monitors.moe_balance import MoEBalanceMonitor
+from areal_callbacks.monitors.throughput import ThroughputMonitor
+from areal_callbacks.monitors.training_forward import TrainingForward
+from areal_callbacks.publisher import Publisher
+from areal_callbacks.topology import Topology
+from areal_callbacks.writers import default_publisher
+
+_OPEN: list[weakref.ref[MetricsSession]] = []
+
+
+class MetricsSession:
+    """Everything that one run measures, driven by the events of its host.
+
+    ::
+
+        session = MetricsSession(every=1)
+        session.attach(model, optimizer, Topology.data_parallel())
+        for step, batch in enumerate(loader):
+            session.begin()                    # idempotent: a micro-batch or a step, as the host has it
+            loss = model(**batch).loss         # tokens and routed counts, if this is a training forward
+            loss.backward()
+            optimizer.step()                   # timed by hooks on the optimizer
+            session.end()
+            log(session.export(step).metrics)  # collective: every rank
+        session.close()
+
+    Between exports nothing waits for the device and nothing is communicated. ``export`` is ``reduce`` (the collectives)
+    followed by ``emit`` (deriving and publishing); a host that can log only at other moments than those at which all its
+    ranks meet calls the two itself, and several reduced intervals become one.
+
+    Args:
+        config: a :class:`MetricsConfig`, a mapping of its keys or the path of a YAML file.
+        output_dir: where files go unless the configuration says so; ``./areal_metrics/<time>`` if neither does.
+        name: of the run, for people.
+        **overrides: configuration keys.
+
+    Attributes:
+        tracker: this run's own tracker; exported with everything else.
+    """
+
+    def __init__(
+        self,
+        config: MetricsConfig | Mapping[str, Any] | str | None = None,
+        *,
+        output_dir: str | Path | None = None,
+        name: str = "",
+        **overrides: Any,
+    ) -> None:
+        self.config = MetricsConfig.make(config, **overrides)
+        self.tracker = StatsTracker()
+        self.topology = Topology()
+        self._name = name
+        self._output_dir = Path(self.config.output_dir or output_dir or Path("areal_metrics", time.strftime("%Y%m%d-%H%M%S")))
+        self._forward = TrainingForward(self)
+        self._throughput: ThroughputMonitor | None = None
+        self._moe: MoEBalanceMonitor | None = None
+        self._optimizer_hooks: list[Any] = []
+        self._pending: Interval | None = None
+        self._publisher: Publisher | None = None
+        self._begins_with_forward = False
+        self._closed = False
+        _OPEN.append(weakref.ref(self))
+
+    # -- wiring
+
+    def attach(
+        self,
+        model: nn.Module | Sequence[nn.Module],
+        optimizer: Optimizer | Iterable[Optimizer] | None = None,
+        topology: Topology | None = None,
+        *,
+        device: torch.device | None = None,
+        begin_with_forward: bool = False,
+    ) -> MetricsSession:
+        """Observe a model (or the parts of one), as wrapped as the loop calls it, and its optimizers.
+
+        Args:
+            model: what the loop calls; several parts for a pipeline.
+            optimizer: timed by torch's own step hooks. A host with better events leaves it out and calls
+                ``optimizer_begin`` and ``optimizer_end``.
+            topology: who contributes what; by default every process has its own data.
+            device: where the model trains, if not where its first parameter lies.
+            begin_with_forward: a training forward begins the span, for hosts without an earlier event.
+        """
+        parts = [model] if isinstance(model, nn.Module) else list(model)
+        self.topology = topology or Topology.data_parallel()
+        self._begins_with_forward = begin_with_forward
+        device = device or _device_of(parts)
+        if self.config.throughput:
+            self._throughput = self._make_throughput(parts, device)
+        if self.config.moe_balance.enabled:
+            moe = MoEBalanceMonitor(
+                self._forward,
+                contributes_routes=self.topology.routes,
+                extended=self.config.moe_balance.extended,
+            )
+            self._moe = moe if moe.attach(parts, device) else None
+        self._forward.attach(parts)
+        for part in [optimizer] if isinstance(optimizer, Optimizer) else optimizer or ():
+            self._observe_optimizer(part)
+        return self
+
+    def _make_throughput(self, parts: Sequence[nn.Module], device: torch.device) -> ThroughputMonitor:
+        estimator, peak = None, None
+        if self.config.flops.enabled:
+            config = _model_config(parts)
+            estimator = None if config is None else get_flops_estimator(config)
+            peak = self.config.flops.peak_flops or _known_peak(device)
+        return ThroughputMonitor(
+            device,
+            estimator=estimator,
+            peak_flops=peak,
+            contributes_tokens=self.topology.tokens,
+            token_count_fn=self.config.token_count_fn,
+        )
+
+    def _observe_optimizer(self, optimizer: Optimizer) -> None:
+        while isinstance(getattr(optimizer, "optimizer", None), Optimizer):  # Accelerate's and Lightning's wrappers
+            optimizer = optimizer.optimizer
+        self._optimizer_hooks.append(optimizer.register_step_pre_hook(lambda *_: self.optimizer_begin()))
+        self._optimizer_hooks.append(optimizer.register_step_post_hook(lambda *_: self.optimizer_end()))
+        if self._throughput is not None:
+            self._throughput.has_optimizer = True
+
+    # -- events of the host, on the step path
+
+    def begin(self) -> None:
+        """Training work starts; nothing happens if it has already."""
+        if self._throughput is not None:
+            self._throughput.begin()
+
+    def end(self) -> None:
+        """Training work ends; nothing happens if it has already."""
+        if self._throughput is not None:
+            self._throughput.end()
+
+    def optimizer_begin(self) -> None:
+        """An optimizer is about to step."""
+        if self._throughput is not None:
+            self._throughput.optimizer_begin()
+
+    def optimizer_end(self) -> None:
+        """The optimizer has really stepped."""
+        if self._throughput is not None:
+            self._throughput.optimizer_end()
+
+    def count_sequences(self, lengths: Any) -> None:
+        """Count a batch whose lengths the host knows better than the forward's arguments, which are ignored from then on.
+
+        Args:
+            lengths: :class:`~areal_callbacks.monitors.sequence_lengths.Lengths`, or integers, or an integer tensor.
+        """
+        if self._throughput is not None:
+            self._throughput.host_counts = True
+            self._throughput.count(lengths)
+
+    @contextlib.contextmanager
+    def excluded(self, name: str | None = None) -> Iterator[None]:
+        """Take a block out of the training time; with a name it is recorded as ``timeperf/<name>``."""
+        training = None if self._throughput is None else self._throughput.training
+        was_running = training is not None and training.running
+        self.end()
+        try:
+            with self.tracker.record_timing(name) if name else contextlib.nullcontext():
+                yield
+        finally:
+            if was_running:
+                self.begin()
+
+    def on_forward(self) -> None:
+        """A training forward begins (called by :class:`TrainingForward`)."""
+        if self._begins_with_forward:
+            self.begin()
+
+    def on_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
+        """What a training forward was given (called by :class:`TrainingForward`)."""
+        return self._throughput is None or self._throughput.on_inputs(args, kwargs, last=last)
+
+    # -- export
+
+    def export(self, step: int, host: Mapping[str, float] | None = None) -> Export:
+        """Reduce and publish the time since the last export. Collective: every rank calls it.
+
+        Args:
+            step: the host's global step.
+            host: scalars that the host reports for the same step, for the files.
+        """
+        self.reduce()
+        return self.emit(step, host) or Export(step, {}, time=time.time())
+
+    def reduce(self) -> None:
+        """Reduce the time since the last call and keep it for :meth:`emit`. Collective: every rank calls it."""
+        interval = reduce_sources(self._sources(), self.topology)
+        if self._throughput is not None and self._throughput.family in interval:
+            self._throughput.accumulate(interval[self._throughput.family])
+        self._pending = merge_intervals(self._pending, interval)
+
+    @property
+    def has_pending(self) -> bool:
+        """Something was reduced and not emitted yet; equal on all ranks."""
+        return self._pending is not None
+
+    def emit(self, step: int, host: Mapping[str, float] | None = None) -> Export | None:
+        """Derive what was reduced, publish it on the writer rank, and return it; None if nothing was reduced. Local."""
+        if self._pending is None:
+            return None
+        interval, self._pending = self._pending, None
+        export = self._derive(interval, step, dict(host or {}))
+        if self.topology.is_writer and not self._closed:
+            self._publish(export)
+        return export
+
+    def _sources(self) -> list[Source]:
+        sources = [Source("stats", self._recorded, self.topology.stats)]
+        for monitor in (self._throughput, self._moe):
+            if monitor is not None:
+                sources.append(Source(monitor.family, _unless_failed(self._forward, monitor)))
+        return sources
+
+    def _recorded(self) -> Records:
+        own = self.tracker.collect()
+        return pool([own, stats_tracker.collect_all()]) if _first_open() is self else own
+
+    def _derive(self, interval: Interval, step: int, host: dict[str, float]) -> Export:
+        measured: dict[str, float] = {}
+        loads: ExpertLoads | None = None
+        if self._throughput is not None and self._throughput.family in interval:
+            measured |= self._throughput.derive(interval[self._throughput.family])
+        if self._moe is not None and self._moe.family in interval:
+            loads = self._moe.expert_loads(interval[self._moe.family])
+            measured |= (loads and self._moe.derive(loads)) or {}
+        recorded = interval["stats"].metrics() if "stats" in interval else {}
+        recorded = {name: value for name, value in recorded.items() if not name.endswith(COUNT_SUFFIX)}
+        return Export(step, join_metrics(measured, recorded), loads, host, time.time())
+
+    def _publish(self, export: Export) -> None:
+        if self._publisher is None:
+            self._publisher = default_publisher(self.config, Run(self._output_dir, self.config.to_dict(), self._name))
+        self._publisher.publish(export)
+
+    # -- life
+
+    def state_dict(self) -> dict[str, Any]:
+        """The cumulative totals, JSON-serialisable and equal on all ranks after a :meth:`reduce`."""
+        return {"totals": None if self._throughput is None else self._throughput.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue the totals of an earlier run; for after :meth:`attach`."""
+        totals = state.get("totals")
+        if self._throughput is not None and totals is not None:
+            self._throughput.load_state_dict(totals)
+
+    def close(self) -> None:
+        """Undo every hook and flush the writers; whatever was not emitted is dropped. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        _OPEN[:] = [reference for reference in _OPEN if reference() not in (self, None)]
+        self._forward.detach()
+        if self._moe is not None:
+            self._moe.detach()
+        for hook in self._optimizer_hooks:
+            hook.remove()
+        self._optimizer_hooks.clear()
+        if self._publisher is not None:
+            self._publisher.close()
+
+    def __enter__(self) -> MetricsSession:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _first_open() -> MetricsSession | None:
+    return next((session for session in (reference() for reference in _OPEN) if session is not None), None)
+
+
+def _unless_failed(forward: TrainingForward, monitor: ThroughputMonitor | MoEBalanceMonitor) -> Any:
+    """The monitor's collect, failing where it or the rule that it relies on was switched off."""
+
+    def collect() -> Records:
+        if forward.failed or monitor.failed:
+            raise RuntimeError(f"{monitor.family} was switched off on this rank")
+        return monitor.collect()
+
+    return collect
+
+
+def _device_of(parts: Sequence[nn.Module]) -> torch.device:
+    parameter = next((parameter for part in parts for parameter in part.parameters()), None)
+    return torch.device("cpu") if parameter is None else parameter.device
+
+
+def _model_config(parts: Sequence[nn.Module]) -> Any:
+    """The configuration of the outermost model that has one with a ``model_type``."""
+    modules = (module for part in parts for module in part.modules())
+    configs = (getattr(module, "config", None) for module in modules)
+    return next((config for config in configs if getattr(config, "model_type", None)), None)
+
+
+def _known_peak(device: torch.device) -> float | None:
+    return peak_flops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+
+

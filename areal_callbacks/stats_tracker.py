@@ -1,0 +1,81 @@
+"""The default and the named trackers as module functions (AReaL: ``areal.utils.stats_tracker``).
+
+    from areal_callbacks import stats_tracker
+
+    stats_tracker.denominator(n_valid_tokens=mask)
+    stats_tracker.stat(loss=loss, denominator="n_valid_tokens")      # loss/avg, loss/min, loss/max
+    stats_tracker.get("rollout").scalar(reward=0.5)                  # rollout/reward
+    stats_tracker.export_all(reduce_group=group)
+
+Inside a run that a callback of this package observes, nobody needs to export: whatever is recorded here arrives in that
+run's logger.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from areal_callbacks.core.records import Records, pool
+from areal_callbacks.core.reduce import reduce
+from areal_callbacks.core.tracker import StatsTracker
+from areal_callbacks.core.types import ReduceType
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+__all__ = [
+    "ReduceType",
+    "StatsTracker",
+    "collect_all",
+    "denominator",
+    "disable_scope",
+    "export",
+    "export_all",
+    "get",
+    "record_timing",
+    "scalar",
+    "scope",
+    "scope_func_wrapper",
+    "stat",
+    "stat_compact",
+]
+
+_DEFAULT = StatsTracker()
+_TRACKERS = {"": _DEFAULT}
+_LOCK = threading.Lock()
+
+scalar = _DEFAULT.scalar
+denominator = _DEFAULT.denominator
+stat = _DEFAULT.stat
+stat_compact = _DEFAULT.stat_compact
+scope = _DEFAULT.scope
+scope_func_wrapper = _DEFAULT.scope_func_wrapper
+disable_scope = _DEFAULT.disable_scope
+record_timing = _DEFAULT.record_timing
+export = _DEFAULT.export
+
+
+def get(name: str = "") -> StatsTracker:
+    """The tracker of this name, made on first use; the default tracker for the empty name."""
+    name = name.strip("/")
+    with _LOCK:
+        if name not in _TRACKERS:
+            _TRACKERS[name] = StatsTracker(name)
+        return _TRACKERS[name]
+
+
+def collect_all(*, reset: bool = True) -> Records:
+    """This rank's records of every tracker, not reduced; equal keys (``timeperf/…``) are pooled."""
+    with _LOCK:
+        trackers = list(_TRACKERS.values())
+    return pool(tracker.collect(reset=reset) for tracker in trackers)
+
+
+def export_all(reduce_group: ProcessGroup | None = None, reset: bool = True) -> dict[str, float]:
+    """Export every tracker at once; with a group a collective, like :meth:`StatsTracker.export`.
+
+    A key that two trackers recorded as different kinds is left out everywhere, with one message.
+    """
+    reduced = reduce({"stats": collect_all(reset=reset)}, reduce_group, channel="export_all")
+    return reduced["stats"].metrics() if "stats" in reduced else {}

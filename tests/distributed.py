@@ -1,0 +1,131 @@
+"""Real processes over gloo for tests: long-lived ranks that run one function after the other.
+
+    def job(group, number):            # module level, first argument a fresh process group
+        ...
+        return something_picklable
+
+    def test_it(two_ranks):
+        first, second = two_ranks.run(job, 3)
+
+Every job has a time limit: a hang or an abort fails the test and fresh ranks serve the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import multiprocessing
+import multiprocessing.connection
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+class RankError(AssertionError):
+    """A rank raised, died, or did not finish in time."""
+
+
+class Ranks:
+    """``world`` processes with a default gloo group and torchrun's environment variables."""
+
+    def __init__(self, world: int) -> None:
+        self.world = world
+        self._processes: list[Any] = []
+        self._pipes: list[Any] = []
+
+    def run(self, function: Callable[..., Any], *args: Any, timeout: float = 90) -> list[Any]:
+        """Call ``function(group, *args)`` on every rank and return the results in rank order."""
+        if not self._processes:
+            self._start()
+        for pipe in self._pipes:
+            pipe.send((function.__code__.co_filename, function.__qualname__, args))
+        results: dict[int, Any] = {}
+        waiting = dict(enumerate(self._pipes))
+        while waiting:
+            ready = multiprocessing.connection.wait(list(waiting.values()), timeout)
+            if not ready:
+                self.close()
+                raise RankError(f"ranks {sorted(waiting)} did not finish {function.__name__} within {timeout} s")
+            for rank, pipe in list(waiting.items()):
+                if pipe in ready:
+                    results[rank] = self._receive(rank, pipe)
+                    del waiting[rank]
+        return [results[rank] for rank in range(self.world)]
+
+    def _receive(self, rank: int, pipe: Any) -> Any:
+        try:
+            failed, value = pipe.recv()
+        except EOFError:
+            self.close()
+            raise RankError(f"rank {rank} died") from None
+        if failed:
+            self.close()
+            raise RankError(f"rank {rank} raised:\n{value}")
+        return value
+
+    def _start(self) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        context = multiprocessing.get_context("spawn")
+        for rank in range(self.world):
+            mine, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs, rank, self.world, port), daemon=True)
+            process.start()
+            theirs.close()
+            self._processes.append(process)
+            self._pipes.append(mine)
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self._processes:
+            process.kill()
+            process.join()
+        for pipe in self._pipes:
+            pipe.close()
+        self._processes, self._pipes = [], []
+
+
+def _serve(pipe: Any, rank: int, world: int, port: int) -> None:
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+    }
+    import datetime
+
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+    modules: dict[str, ModuleType] = {}
+    with contextlib.suppress(EOFError):
+        while True:
+            path, name, args = pipe.recv()
+            try:
+                function = getattr(_load(path, modules), name)
+                pipe.send((False, function(dist.new_group(), *args)))
+            except BaseException:
+                pipe.send((True, traceback.format_exc()))
+
+
+def _load(path: str, modules: dict[str, ModuleType]) -> ModuleType:
+    if path not in modules:
+        spec = importlib.util.spec_from_file_location(f"ranks_{Path(path).stem}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        modules[path] = module
+    return modules[path]
