@@ -1,0 +1,104 @@
+"""From a model's configuration to its FLOPs estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from areal_callbacks.flops.architectures import ARCHITECTURES
+from areal_callbacks.flops.estimator import checked_length
+from areal_callbacks.flops.fields import ABSENT, read_field
+
+Estimator = Callable[[int], int | float]
+"""Training FLOPs of one sequence of the given length."""
+
+Factory = Callable[[Any], Estimator]
+"""Takes a configuration, returns an estimator."""
+
+_registered: dict[str, Factory] = {}
+
+
+@dataclass(frozen=True)
+class CheckedEstimator:
+    """A registered estimator behind the checks of the built-in ones.
+
+    Attributes:
+        model_type: the type that it was registered for.
+        estimate: what the factory returned.
+    """
+
+    model_type: str
+    estimate: Estimator
+
+    def __call__(self, length: int) -> int | float:
+        """FLOPs of one sequence of ``length`` tokens. Raises TypeError or ValueError for what is no length."""
+        return self.estimate(checked_length(length))
+
+
+def register_flops_estimator(model_type: str, factory: Factory) -> None:
+    """Estimate models of a type with your own formula, in this process; replaces any earlier one, built in or not.
+
+    Args:
+        model_type: ``config.model_type`` of the models.
+        factory: takes the configuration (of a composite model, the part whose model_type this is) and returns a
+            callable whose only input is the length of one sequence and whose result is its training FLOPs.
+
+    Raises:
+        ValueError: model_type is empty.
+        TypeError: model_type is no string or factory is not callable.
+    """
+    if not isinstance(model_type, str):
+        raise TypeError(f"model_type must be a string, not {model_type!r}")
+    if not model_type:
+        raise ValueError("model_type must not be empty")
+    if not callable(factory):
+        raise TypeError(f"the factory for model type {model_type!r} must be callable, not {factory!r}")
+    _registered[model_type] = factory
+
+
+def get_flops_estimator(config: Any) -> Estimator | None:
+    """The estimator for a model, from the dimensions in its configuration; names of checkpoints play no part.
+
+    A registered factory for ``config.model_type`` comes first; then ``config.text_config``, if there is one, by its own
+    type; then the built-in formula for ``config.model_type``, which reads the text configuration.
+
+    Args:
+        config: an object such as a Hugging Face configuration, or a mapping such as a parsed config.json.
+
+    Returns:
+        A callable of one sequence length (a nonnegative int), or None for a model type that nobody knows. Sum its
+        results over sequences; the estimate of a summed length is too high.
+
+    Raises:
+        ValueError: the configuration of a built-in type lacks a field or has a malformed one.
+        TypeError: a registered factory did not return a callable.
+    """
+    model_type, text = _model_type(config), read_field(config, "text_config")
+    if model_type in _registered:
+        return _from_factory(model_type, config)
+    if text is not ABSENT and text is not None:
+        return get_flops_estimator(text) or _built_in(model_type, text)
+    return _built_in(model_type, config)
+
+
+def supported_model_types() -> tuple[str, ...]:
+    """Built-in and registered model types, sorted."""
+    return tuple(sorted(ARCHITECTURES.keys() | _registered.keys()))
+
+
+def _model_type(config: Any) -> str:
+    value = read_field(config, "model_type")
+    return value if isinstance(value, str) else ""
+
+
+def _built_in(model_type: str, config: Any) -> Estimator | None:
+    architecture = ARCHITECTURES.get(model_type)
+    return None if architecture is None else architecture.compile(config, model_type)
+
+
+def _from_factory(model_type: str, config: Any) -> Estimator:
+    estimate = _registered[model_type](config)
+    if not callable(estimate):
+        raise TypeError(f"the FLOPs factory for model type {model_type!r} returned {estimate!r}, not a callable")
+    return CheckedEstimator(model_type, estimate)

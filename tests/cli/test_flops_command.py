@@ -1,0 +1,121 @@
+"""``areal-callbacks flops`` on model types, directories and files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from areal_callbacks.cli.flops import command
+from areal_callbacks.flops import register_flops_estimator, registry
+
+QWEN3_30B: dict[str, Any] = {
+    "model_type": "qwen3_moe",
+    "num_hidden_layers": 48,
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "moe_intermediate_size": 768,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "vocab_size": 151936,
+}
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+
+
+def write(path: Path, content: Any) -> Path:
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def test_it_is_a_command() -> None:
+    assert isinstance(command, click.Command)
+    assert command.name == "flops"
+
+
+def test_a_directory_with_a_configuration(tmp_path: Path) -> None:
+    write(tmp_path / "config.json", QWEN3_30B)
+    result = run(tmp_path, "--length", 1, "--length", 4096, "--length", 32768)
+    assert result.exit_code == 0
+    assert "18,249,940,992·L + 1,179,648·L·(L+1)" in result.output
+    for flops in ("18,252,300,288", "94,547,799,441,408", "1,864,690,116,329,472"):
+        assert flops in result.output
+
+
+def test_a_json_file_of_a_composite_model(tmp_path: Path) -> None:
+    file = write(tmp_path / "model.json", {"model_type": "some_vision_model", "text_config": QWEN3_30B})
+    result = run(file)
+    assert result.exit_code == 0
+    assert "4,096" in result.output
+    assert "94,547,799,441,408" in result.output
+
+
+@pytest.mark.parametrize("model_type", ["qwen3_5_moe", "qwen3_5_moe_text"])
+def test_a_model_type_stands_for_its_default_dimensions(model_type: str) -> None:
+    result = run(model_type, "--length", 0, "--length", 4096)
+    assert result.exit_code == 0
+    assert "77,690,925,219,840" in result.output
+
+
+def test_windows_are_shown() -> None:
+    result = run("gpt_oss", "--length", 1)
+    assert "·P(L, 128)" in result.output
+    assert "window of W tokens" in result.output
+
+
+def test_left_out_fields_are_named_and_filled_on_request(tmp_path: Path) -> None:
+    incomplete = {name: value for name, value in QWEN3_30B.items() if name != "vocab_size"}
+    file = write(tmp_path / "config.json", incomplete)
+    refused = run(file)
+    assert refused.exit_code == 1
+    assert "'qwen3_moe'" in refused.output
+    assert "'vocab_size'" in refused.output
+    assert "--fill-defaults" in refused.output
+    filled = run(file, "--fill-defaults")
+    assert filled.exit_code == 0
+    assert "94,547,799,441,408" in filled.output
+
+
+def test_a_registered_formula(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registered", {})
+    register_flops_estimator("mine", lambda config: lambda length: config["cost"] * length)
+    result = run(write(tmp_path / "mine.json", {"model_type": "mine", "cost": 2.5}), "--length", 1000)
+    assert result.exit_code == 0
+    assert "2,500.0" in result.output
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"model_type": "bert"}, "no FLOPs formula"),
+        ({}, "no FLOPs formula"),
+        ([1], "no JSON object"),
+        ("{", "cannot read"),
+    ],
+)
+def test_files_without_a_known_model(tmp_path: Path, content: Any, message: str) -> None:
+    result = run(write(tmp_path / "config.json", content))
+    assert result.exit_code == 1
+    assert message in result.output
+
+
+def test_names_that_are_not_local(tmp_path: Path) -> None:
+    result = run("Qwen/Qwen3-30B-A3B")
+    assert result.exit_code == 1
+    assert "neither a local path nor a model type" in result.output
+    assert "qwen3_moe" in result.output
+    assert "cannot read" in run(tmp_path).output
+    assert "no defaults for model type 'kimi_k2'" in run("kimi_k2").output
+
+
+def test_lengths_are_not_negative() -> None:
+    assert run("llama", "--length", -1).exit_code == 2

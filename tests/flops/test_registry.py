@@ -1,0 +1,216 @@
+"""Finding the estimator of a configuration, and registering one's own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from flops.reference_models import REFERENCE_MODELS, build_config
+from flops.tiny_models import ALL_TINY_MODELS, TINY_MODELS
+from transformers import CONFIG_MAPPING
+
+from areal_callbacks.flops import get_flops_estimator, register_flops_estimator, supported_model_types
+
+NEEDED_OF_EVERY_MODEL = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+
+
+def my_model_factory(config: Any) -> Callable[[int], float]:
+    active_parameters = config.active_parameters
+    heads = config.num_attention_heads
+    head_dim = config.head_dim
+    layers = config.num_hidden_layers
+
+    def total_training_flops(sequence_length: int) -> float:
+        linear = 6 * active_parameters * sequence_length
+        attention = 6 * layers * heads * head_dim * sequence_length * (sequence_length + 1)
+        return float(linear + attention)
+
+    return total_training_flops
+
+
+MY_MODEL = SimpleNamespace(
+    model_type="my_model_type", active_parameters=1000, num_attention_heads=4, head_dim=8, num_hidden_layers=2
+)
+
+
+def constant(value: float) -> Callable[[Any], Callable[[int], float]]:
+    return lambda config: lambda length: value
+
+
+def test_a_registered_formula_is_used() -> None:
+    assert get_flops_estimator(MY_MODEL) is None
+    register_flops_estimator("my_model_type", my_model_factory)
+    estimate = get_flops_estimator(MY_MODEL)
+    assert estimate is not None
+    assert estimate(10) == 60000 + 6 * 64 * 110
+    assert isinstance(estimate(10), float)
+    assert "my_model_type" in supported_model_types()
+
+
+@pytest.mark.parametrize(("length", "error"), [(-1, ValueError), (True, TypeError), (2.0, TypeError)])
+def test_a_registered_formula_never_sees_what_is_no_length(length: Any, error: type[Exception]) -> None:
+    register_flops_estimator("my_model_type", constant(1.0))
+    estimate = get_flops_estimator(MY_MODEL)
+    assert estimate is not None
+    with pytest.raises(error, match="nonnegative int"):
+        estimate(length)
+
+
+def test_registration_replaces_registered_and_built_in_formulas() -> None:
+    for value in (1, 2):
+        register_flops_estimator("qwen3_moe", constant(value))
+        estimate = get_flops_estimator(TINY_MODELS["qwen3_moe"])
+        assert estimate is not None
+        assert estimate(7) == value
+
+
+@pytest.mark.parametrize("length", [0, 1, 17])
+def test_every_built_in_formula_takes_plain_mappings(length: int) -> None:
+    """JSON with the fields as written agrees with the configuration object, which derives layers and windows."""
+    for fields in [*ALL_TINY_MODELS.values(), REFERENCE_MODELS["Qwen3-30B-A3B"]]:
+        from_object = get_flops_estimator(build_config(fields))
+        from_mapping = get_flops_estimator(fields | {"head_dim": getattr(build_config(fields), "head_dim", None)})
+        from_saved = get_flops_estimator(build_config(fields).to_dict())
+        assert from_object is not None
+        assert from_object == from_mapping == from_saved
+        assert (from_object(length) == 0) == (length == 0)
+
+
+@pytest.mark.parametrize("model_type", ["qwen3_5", "qwen3_5_moe"])
+def test_composite_configurations_take_their_text_dimensions(model_type: str) -> None:
+    text = TINY_MODELS[f"{model_type}_text"]
+    expected = get_flops_estimator(text)
+    untyped = {name: value for name, value in text.items() if name != "model_type"}
+    assert expected is not None
+    assert get_flops_estimator(CONFIG_MAPPING[model_type](text_config=untyped)) == expected
+    assert get_flops_estimator({"model_type": model_type, "text_config": untyped}) == expected
+    assert get_flops_estimator(SimpleNamespace(model_type=model_type, text_config=text)) == expected
+    assert get_flops_estimator({**text, "model_type": model_type}) == expected
+
+
+def test_an_unknown_composite_resolves_by_its_text_configuration() -> None:
+    text = TINY_MODELS["llama"]
+    assert get_flops_estimator({"model_type": "some_vision_model", "text_config": text}) == get_flops_estimator(text)
+    assert get_flops_estimator({"model_type": "some_vision_model", "text_config": {"model_type": "other"}}) is None
+
+
+def test_kimi_is_counted_like_deepseek() -> None:
+    fields = TINY_MODELS["deepseek_v3"]
+    assert get_flops_estimator({**fields, "model_type": "kimi_k2"}) == get_flops_estimator(fields)
+
+
+def test_a_formula_for_the_outer_type_wins_over_the_text_configuration() -> None:
+    config = {"model_type": "qwen3_5_moe", "text_config": TINY_MODELS["qwen3_5_moe_text"]}
+    register_flops_estimator("qwen3_5_moe_text", constant(1))
+    assert get_flops_estimator(config)(5) == 1  # type: ignore[misc]
+    seen = []
+    register_flops_estimator("qwen3_5_moe", lambda given: seen.append(given) or (lambda length: 2))
+    assert get_flops_estimator(config)(5) == 2  # type: ignore[misc]
+    assert seen == [config]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [None, {}, {"model_type": None}, {"model_type": ["llama"]}, {"model_type": "bert"}, SimpleNamespace(), "llama", 3],
+)
+def test_unknown_models_have_no_estimator(config: Any) -> None:
+    assert get_flops_estimator(config) is None
+
+
+@pytest.mark.parametrize("model_type", TINY_MODELS)
+def test_a_missing_field_is_named(model_type: str) -> None:
+    for field in NEEDED_OF_EVERY_MODEL:
+        incomplete = {name: value for name, value in TINY_MODELS[model_type].items() if name != field}
+        with pytest.raises(ValueError, match=f"'{model_type}'.* lacks '{field}'"):
+            get_flops_estimator(incomplete)
+        with pytest.raises(ValueError, match=f"'{model_type}'.* lacks '{field}'"):
+            get_flops_estimator(SimpleNamespace(**incomplete))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "field"),
+    [
+        ("qwen3_moe", "moe_intermediate_size"),
+        ("qwen3_moe", "num_experts_per_tok"),
+        ("qwen3_moe", "num_experts"),
+        ("qwen3_moe", "intermediate_size"),
+        ("qwen3_moe", "num_key_value_heads"),
+        ("qwen3_5_moe_text", "linear_conv_kernel_dim"),
+        ("qwen3_5_moe_text", "shared_expert_intermediate_size"),
+        ("qwen3_5_moe_text", "head_dim"),
+        ("deepseek_v3", "q_lora_rank"),
+        ("deepseek_v3", "n_shared_experts"),
+        ("deepseek_v3", "first_k_dense_replace"),
+        ("gpt_oss", "sliding_window"),
+        ("qwen3", "max_window_layers"),
+    ],
+)
+def test_a_missing_field_of_an_architecture_is_named(model_type: str, field: str) -> None:
+    incomplete = {name: value for name, value in TINY_MODELS[model_type].items() if name != field}
+    with pytest.raises(ValueError, match=f"'{model_type}'.* lacks '{field}'"):
+        get_flops_estimator(incomplete)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("hidden_size", "24"),
+        ("hidden_size", 24.0),
+        ("hidden_size", -24),
+        ("num_hidden_layers", True),
+        ("num_attention_heads", 0),
+        ("decoder_sparse_step", 0),
+    ],
+)
+def test_a_malformed_field_is_named_with_its_value(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"'qwen3_moe'.*'{field}' must be an int.*{value!r}"):
+        get_flops_estimator({**TINY_MODELS["qwen3_moe"], field: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layer_types": ["chunked_attention"] * 7}, "holds 'chunked_attention'"),
+        ({"layer_types": ["full_attention"] * 6}, "6 entries for 7 layers"),
+        ({"layer_types": "full"}, "'layer_types' must be a list"),
+        ({"use_bidirectional_attention": True}, "only causal attention"),
+    ],
+)
+def test_what_the_formulas_do_not_cover_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"'gemma3_text'.*{message}"):
+        get_flops_estimator({**TINY_MODELS["gemma3_text"], **change})
+
+
+def test_a_malformed_list_is_named() -> None:
+    with pytest.raises(ValueError, match=r"'qwen3_moe'.*'mlp_only_layers' must be a list, not 3"):
+        get_flops_estimator({**TINY_MODELS["qwen3_moe"], "mlp_only_layers": 3})
+
+
+def test_the_documentation_lists_the_built_in_model_types() -> None:
+    page = Path(__file__).parents[2].joinpath("docs", "flops.md").read_text(encoding="utf-8")
+    rows = [row for row in page.split("## Models")[1].split("\n## ")[0].splitlines() if row.startswith("|")]
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == set(supported_model_types())
+
+
+def test_registration_checks_its_arguments() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        register_flops_estimator("", constant(1))
+    with pytest.raises(TypeError, match="string, not 3"):
+        register_flops_estimator(3, constant(1))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"'mine' must be callable"):
+        register_flops_estimator("mine", 5)  # type: ignore[arg-type]
+    register_flops_estimator("mine", lambda config: 5)  # type: ignore[arg-type, return-value]
+    with pytest.raises(TypeError, match="'mine' returned 5"):
+        get_flops_estimator({"model_type": "mine"})
+
+
+def test_importing_loads_neither_torch_nor_transformers() -> None:
+    code = "import sys, areal_callbacks.flops; print(sorted({'torch', 'transformers', 'numpy'} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
