@@ -26,9 +26,8 @@ from areal_callbacks.flops.registry import get_flops_estimator
 from areal_callbacks.monitors.moe_balance import MoEBalanceMonitor
 from areal_callbacks.monitors.throughput import ThroughputMonitor
 from areal_callbacks.monitors.training_forward import TrainingForward
-from areal_callbacks.publisher import Publisher
+from areal_callbacks.publisher import Publisher, default_publisher
 from areal_callbacks.topology import Topology
-from areal_callbacks.writers import default_publisher
 
 _OPEN: list[weakref.ref[MetricsSession]] = []
 
@@ -260,7 +259,7 @@ class MetricsSession:
 
     def _publish(self, export: Export) -> None:
         if self._publisher is None:
-            self._publisher = default_publisher(self.config, Run(self._output_dir, self.config.to_dict(), self._name))
+            self._publisher = default_publisher(Run(self._output_dir, self.config.to_dict(), self._name))
         self._publisher.publish(export)
 
     # -- life
