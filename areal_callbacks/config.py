@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import yaml
 
@@ -177,6 +177,21 @@ class MetricsConfig(Section):
         values = super().to_dict()
         del values[_PYTHON_ONLY]
         return values
+
+
+class MetricsOptions(TypedDict, total=False):
+    """The keys of :class:`MetricsConfig` as keyword arguments; see there."""
+
+    throughput: bool
+    moe_balance: bool | Mapping[str, Any]
+    flops: bool | Mapping[str, Any]
+    ppo: bool | Mapping[str, Any]
+    every: int
+    resume_totals: bool
+    output_dir: str | Path | None
+    report: bool
+    stats_logger: Mapping[str, Any] | None
+    token_count_fn: Callable[..., Any] | None
 
 
 class _Layer(NamedTuple):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Literal
@@ -28,7 +30,8 @@ class Publisher:
     Writers are opened at the first export. One that raises is reported once by name, closed and switched off; the
     others go on. A writer that hangs holds up the other background writers but never the caller: once ``capacity``
     exports wait, further ones reach the synchronous writers only. Nothing is published from a forked child of the
-    process that published first. What still waits at interpreter exit is flushed.
+    process that published first. What still waits at interpreter exit is flushed; a publisher that is forgotten before
+    ends in the background.
 
     Args:
         writers: the writers driven by the background thread.
@@ -51,7 +54,7 @@ class Publisher:
         self._synchronous = _Writers(synchronous, run, self._key)
         self._background = _Background(_Writers(writers, run, self._key), capacity, self._key)
         self._process: int | None = None
-        self._finalizer: weakref.finalize[..., Publisher] | None = None
+        self._at_exit: Callable[[], None] | None = None
         self._closed = False
 
     def publish(self, export: Export) -> None:
@@ -70,14 +73,19 @@ class Publisher:
     def close(self, timeout: float = 30.0) -> None:
         """Close all writers; waits at most ``timeout`` seconds for the background ones, then gives them up."""
         self._closed = True
-        if self._finalizer is not None and self._finalizer.detach():
+        if self._at_exit is not None:
+            atexit.unregister(self._at_exit)
+            self._at_exit = None
             _close(self._synchronous, self._background, self._process, timeout)
 
     def _owns_writers(self) -> bool:
         """Files, sockets and the thread belong to the process of the first export."""
         if self._process is None:
             self._process = os.getpid()
-            self._finalizer = weakref.finalize(self, _close, self._synchronous, self._background, self._process)
+            parts = (self._synchronous, self._background, self._process)
+            self._at_exit = atexit.register(partial(_close, *parts))
+            # The garbage collector runs in the middle of training, so it must not wait.
+            weakref.finalize(self, _forget, *parts).atexit = False
         return self._process == os.getpid()
 
 
@@ -92,6 +100,12 @@ def _close(synchronous: _Writers, background: _Background, process: int | None, 
         background.close(timeout)
 
 
+def _forget(synchronous: _Writers, background: _Background, process: int) -> None:
+    if process == os.getpid():
+        synchronous.close()
+        background.finish()
+
+
 class _GuardedWriter:
     """A writer that never raises: its first failure is reported, and it is switched off."""
 
@@ -104,7 +118,9 @@ class _GuardedWriter:
 
     def write(self, export: Export) -> None:
         if self._state == "new":
-            self._state = "open" if self._attempt("open", self._writer.open, self._run) else "off"
+            self._state = "open"
+            if not self._attempt("open", self._writer.open, self._run):
+                self.close()
         if self._state == "open" and not self._attempt("write", self._writer.write, export):
             self.close()
 
@@ -128,7 +144,7 @@ class _Writers:
 
     def __init__(self, writers: Iterable[MetricWriter], run: Run, key: str) -> None:
         self._writers = [_GuardedWriter(writer, run, key) for writer in writers]
-        self.busy = ""
+        self.busy = "the background thread"
 
     def __len__(self) -> int:
         return len(self._writers)
@@ -169,14 +185,21 @@ class _Background:
             " ones may miss in the trackers; metrics.jsonl is not affected",
         )
 
+    def finish(self) -> None:
+        """Let the thread end once it has written what waits."""
+        self._queue.put(None)
+
     def close(self, timeout: float) -> None:
         if self._thread is None:
             return
-        self._queue.put(None)
-        # A publisher may be collected by the garbage collector on this very thread.
-        if self._thread is not threading.current_thread():
-            self._thread.join(timeout)
-            self._report_losses(timeout)
+        self.finish()
+        self._thread.join(timeout)
+        losses = [f"{self._dropped} exports were dropped"] if self._dropped else []
+        if self._thread.is_alive():
+            waiting = max(0, self._queue.qsize() - 1)
+            losses.append(f"{self._writers.busy} did not finish within {timeout:g} s, {waiting} exports still waited")
+        if losses:
+            report_once(f"{self._key}: losses", f"trackers are incomplete, metrics.jsonl is not: {'; '.join(losses)}")
 
     def _started(self) -> bool:
         if self._thread is None:
@@ -193,11 +216,3 @@ class _Background:
         while (export := self._queue.get()) is not None:
             self._writers.write(export)
         self._writers.close()
-
-    def _report_losses(self, timeout: float) -> None:
-        losses = [f"{self._dropped} exports were dropped"] if self._dropped else []
-        if self._thread is not None and self._thread.is_alive():
-            waiting = max(0, self._queue.qsize() - 1)
-            losses.append(f"{self._writers.busy} did not finish within {timeout:g} s, {waiting} exports still waited")
-        if losses:
-            report_once(f"{self._key}: losses", f"trackers are incomplete, metrics.jsonl is not: {'; '.join(losses)}")

@@ -1,0 +1,1 @@
+"""Where exports go: one backend a file, all behind MetricWriter."""

@@ -1,0 +1,216 @@
+"""metrics.jsonl: the source of truth that survives a killed process, and its reader.
+
+One JSON object a line; non-finite numbers are the strings "NaN", "Infinity", "-Infinity"::
+
+    {"kind": "run", "version": 1, "time": ..., "config": {...}}
+    {"kind": "metrics", "step": 10, "time": ..., "metrics": {"train_perf/tokens": 4096, "loss": 1.5}}
+    {"kind": "expert_loads", "step": 10, "stack": "", "layers": [0, 1], "experts": 8,
+     "counts": base64(zlib(little-endian, row-major)), "dtype": "uint32" | "uint64"}
+
+A resumed run appends another ``run`` line.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import time
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from areal_callbacks.core.redact import json_number, redact
+
+if TYPE_CHECKING:
+    from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
+    from areal_callbacks.core.types import Export, Run
+
+FILE_NAME = "metrics.jsonl"
+VERSION = 1
+
+_TYPE_CODES = {"uint32": "I", "uint64": "Q"}
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The start, or a resumption, of a run; ``config`` holds no secrets."""
+
+    time: float
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class MetricsRecord:
+    """The scalars of one export, with those of the host at that step."""
+
+    step: int
+    time: float
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class ExpertLoadsRecord:
+    """Routed assignments of one export, ``counts[row][expert]``, row by row the layers ``layers`` of ``stack``."""
+
+    step: int
+    stack: str
+    layers: list[int]
+    experts: int
+    counts: list[list[int]]
+
+
+Record = RunRecord | MetricsRecord | ExpertLoadsRecord
+
+
+class JsonlWriter:
+    """Appends to ``<output_dir>/metrics.jsonl``; every export is on its way to the disk when ``write`` returns."""
+
+    def __init__(self) -> None:
+        self._file: TextIOWrapper | None = None
+
+    def open(self, run: Run) -> None:
+        """Append a ``run`` line, after removing the torn last line that a killed run may have left."""
+        run.output_dir.mkdir(parents=True, exist_ok=True)
+        path = run.output_dir / FILE_NAME
+        _end_last_line(path)
+        self._file = path.open("a", buffering=1, encoding="utf-8", newline="\n")
+        self._append([{"kind": "run", "version": VERSION, "time": time.time(), "config": redact(run.config)}])
+
+    def write(self, export: Export) -> None:
+        """One ``metrics`` line and a line per (stack, number of experts)."""
+        metrics = _numbers({**export.host, **export.metrics})
+        line = {"kind": "metrics", "step": int(export.step), "time": export.time or time.time(), "metrics": metrics}
+        self._append([line, *_expert_lines(int(export.step), export.expert_loads or ())])
+
+    def close(self) -> None:
+        """Close the file; again does nothing."""
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.close()
+
+    def _append(self, records: Iterable[Mapping[str, Any]]) -> None:
+        if self._file is None:
+            raise ValueError(f"{FILE_NAME} is not open")
+        # One write, so that a kill cannot come between the lines of an export.
+        self._file.write("".join(json.dumps(record, allow_nan=False) + "\n" for record in records))
+
+
+def read_metrics(path: str | Path) -> Iterator[Record]:
+    """The records of a metrics.jsonl in their order; kinds that this version does not know are passed over.
+
+    A last line without its end, left by a killed run or being written right now, is ignored.
+
+    Raises:
+        ValueError: a line is corrupt, or written by a newer version; names the file and the line number.
+    """
+    with Path(path).open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.endswith(b"\n") and not _is_json(line):
+                return
+            try:
+                record = _decode(json.loads(line))
+            except (ValueError, LookupError, TypeError, AttributeError, zlib.error) as error:
+                raise ValueError(
+                    f"{path}, line {number}: not a valid record: {type(error).__name__}: {error}"
+                ) from error
+            if record is not None:
+                yield record
+
+
+def _numbers(scalars: Mapping[str, Any]) -> dict[str, float | str]:
+    """What is a number; a host may also report a word, which must not cost the other scalars their line."""
+    numbers = {}
+    for key, value in scalars.items():
+        try:
+            numbers[str(key)] = json_number(value)
+        except (TypeError, ValueError, RuntimeError):
+            continue
+    return numbers
+
+
+def _expert_lines(step: int, loads: ExpertLoads | Iterable[LayerLoads]) -> Iterator[dict[str, Any]]:
+    groups: dict[tuple[str, int], list[LayerLoads]] = {}
+    for layer in loads:
+        groups.setdefault((layer.stack, len(layer.counts)), []).append(layer)
+    for (stack, experts), layers in groups.items():
+        counts = [count for layer in layers for count in layer.counts.tolist()]
+        dtype = "uint32" if max(counts, default=0) < 2**32 else "uint64"
+        yield {
+            "kind": "expert_loads",
+            "step": step,
+            "stack": stack,
+            "layers": [layer.layer for layer in layers],
+            "experts": experts,
+            "counts": base64.b64encode(zlib.compress(_little_endian(array(_TYPE_CODES[dtype], counts)))).decode(),
+            "dtype": dtype,
+        }
+
+
+def _little_endian(values: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values.tobytes()
+
+
+def _decode(line: dict[str, Any]) -> Record | None:
+    kind = line["kind"]
+    if kind == "run":
+        if line["version"] > VERSION:
+            raise ValueError(f"format version {line['version']} is newer than {VERSION}")
+        return RunRecord(float(line["time"]), dict(line["config"]))
+    if kind == "metrics":
+        metrics = {key: float(value) for key, value in line["metrics"].items()}
+        return MetricsRecord(int(line["step"]), float(line["time"]), metrics)
+    return _decode_loads(line) if kind == "expert_loads" else None
+
+
+def _decode_loads(line: dict[str, Any]) -> ExpertLoadsRecord:
+    layers, experts = [int(layer) for layer in line["layers"]], int(line["experts"])
+    values = array(_TYPE_CODES[line["dtype"]])
+    values.frombytes(zlib.decompress(base64.b64decode(line["counts"], validate=True)))
+    if sys.byteorder == "big":
+        values.byteswap()
+    if len(values) != len(layers) * experts:
+        raise ValueError(f"{len(values)} counts for {len(layers)} layers of {experts} experts")
+    rows = [values[row * experts : (row + 1) * experts].tolist() for row in range(len(layers))]
+    return ExpertLoadsRecord(int(line["step"]), str(line["stack"]), layers, experts, rows)
+
+
+def _end_last_line(path: Path) -> None:
+    """Make the file end with a whole line: what came next would be glued to a torn one, and both lost."""
+    if not path.is_file():
+        return
+    with path.open("r+b") as file:
+        start = _last_line_start(file.seek(0, 2), file)
+        file.seek(start)
+        last = file.read()
+        if not last:
+            return
+        if _is_json(last):
+            file.write(b"\n")
+        else:
+            file.truncate(start)
+
+
+def _last_line_start(end: int, file: Any, block: int = 1 << 16) -> int:
+    """The position after the last line end, found from the back: a long run's file is large."""
+    while end > 0:
+        begin = max(0, end - block)
+        file.seek(begin)
+        found = file.read(end - begin).rfind(b"\n")
+        if found >= 0:
+            return begin + int(found) + 1
+        end = begin
+    return 0
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
