@@ -82,6 +82,7 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
         self._events, self._reduced_at, self._due = 0, state.global_step, False
         self._restore_totals(state)
         self._wrap(trainer)
+        _observe_trl(trainer, session, self._patches)
         if self.evaluate_before_train and state.global_step == 0 and not args.eval_on_start:
             trainer.evaluate()
 
@@ -232,6 +233,14 @@ def _calling_trainer() -> Trainer | None:
             return frame.f_locals["self"]
         frame = frame.f_back
     return None
+
+
+def _observe_trl(trainer: Trainer, session: MetricsSession, patches: Patches) -> None:
+    """TRL's trainers generate and compute losses in methods of their own; trl is imported only if it is in use."""
+    if any(base.__module__.partition(".")[0] == "trl" for base in type(trainer).__mro__):
+        from areal_callbacks.integrations import trl
+
+        trl.observe(trainer, session, patches)
 
 
 def _optimizer(trainer: Trainer) -> Optimizer | None:
