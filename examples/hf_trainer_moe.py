@@ -42,7 +42,7 @@ def main() -> None:
     )
     args = TrainingArguments(
         output_dir=options.output,
-        max_steps=options.steps,
+        num_train_epochs=1,
         per_device_train_batch_size=8,
         gradient_accumulation_steps=2,
         learning_rate=2e-3,
@@ -56,7 +56,7 @@ def main() -> None:
     trainer = Trainer(
         model=model,
         args=args,
-        train_dataset=ByteText("train", rows=1024),
+        train_dataset=ByteText("train", rows=16 * options.steps),
         eval_dataset=ByteText("eval", rows=64),
         callbacks=[AReaLMetricsCallback()],
     )

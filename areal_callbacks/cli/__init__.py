@@ -19,7 +19,7 @@ COMMANDS = ("demo", "run", "launch", "report", "inspect", "flops", "wandb-charts
 class _LazyGroup(click.Group):
     """Finds its commands by name; one whose file is not there does not exist."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+    def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for name in COMMANDS if importlib.util.find_spec(_module(name)) is not None]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
