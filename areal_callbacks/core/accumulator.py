@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from numbers import Real
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from areal_callbacks.core.records import Key, Records, output_names, pool
-from areal_callbacks.core.summary import EMPTY, empty_rows, merge_rows_
+from areal_callbacks.core.summary import EMPTY, empty_rows, merge_rows_, summarise_number
 from areal_callbacks.core.types import ReduceType
 
-_FIRST_ROWS = 4
+_FIRST_ROWS = 2
 
 
 class Accumulator:
@@ -25,46 +24,52 @@ class Accumulator:
         self._scalars: dict[str, list[float]] = {}
         self._blocks: dict[torch.device, _Block] = {}
 
-    def add_scalar(self, key: str, value: float | Tensor) -> None:
-        """Fold one number into the scalar ``key``."""
-        if value.__class__ is not float:
-            if isinstance(value, Tensor):
-                self.add_rows(ReduceType.SCALAR, {key: _scalar_row(key, value)})
-                return
-            if not isinstance(value, Real) and not hasattr(value, "__float__"):
-                raise ValueError(f"scalar {key!r} must be a real number, got {type(value).__name__}")
-            value = float(value)
-        summary = self._scalars.get(key)
-        if summary is None:
-            self._claim({key: ReduceType.SCALAR})
-            summary = self._scalars[key] = list(EMPTY)
-        summary[0] += value
-        summary[1] += 1.0
+    def add_scalars(self, prefix: str, values: Mapping[str, Any]) -> None:
+        """Fold one number into each scalar ``prefix + name``; all or, if one of them cannot be taken, none."""
+        numbers = {
+            prefix + name: value if value.__class__ is float else _number(name, value) for name, value in values.items()
+        }
+        new = [key for key in numbers if key not in self._scalars]
+        if new:
+            self._claim(dict.fromkeys(new, ReduceType.SCALAR))
+            self._scalars.update({key: list(EMPTY) for key in new})
+        for key, value in numbers.items():
+            if isinstance(value, float):
+                summary = self._scalars[key]
+                summary[0] += value
+                summary[1] += 1.0
+            else:
+                self._block(value.device).add(key, value)
 
     def add_rows(self, reduce_type: ReduceType, rows: Mapping[str, Tensor]) -> None:
         """Fold ready summaries ``[4]`` into their keys; all or, on a conflict of kinds, none."""
         self._claim(dict.fromkeys(rows, reduce_type))
         for key, row in rows.items():
-            block = self._blocks.get(row.device)
-            if block is None:
-                block = self._blocks[row.device] = _Block(row.device)
-            block.add(key, row)
+            self._block(row.device).add(key, row)
 
     def take(self, key: str | None, reset: bool) -> Records:
         """Everything recorded, or only ``key``, and forget it if ``reset``."""
-        keys = list(self._kinds) if key is None else [key] if key in self._kinds else []
-        records = pool([self._scalar_records(keys), *(block.records(keys, self._kinds) for block in self._blocks.values())])
+        records = pool(
+            [self._scalar_records(key), *(block.records(key, self._kinds) for block in self._blocks.values())]
+        )
         if reset and key is None:
             self._kinds, self._names, self._scalars, self._blocks = {}, {}, {}, {}
-        elif reset:
-            for name in keys:
-                self._forget(name)
+        elif reset and key in self._kinds:
+            self._forget(key)
         return records
 
-    def _scalar_records(self, keys: list[str]) -> Records:
-        present = [key for key in keys if key in self._scalars]
-        rows = [self._scalars[key] for key in present]
-        return Records(tuple((key, ReduceType.SCALAR) for key in present), _as_rows(rows))
+    def _scalar_records(self, key: str | None) -> Records:
+        keys = [name for name in self._scalars if key in (None, name)]
+        if not keys:
+            return Records()
+        rows = torch.tensor([self._scalars[name] for name in keys], dtype=torch.float64, device="cpu")
+        return Records(tuple((name, ReduceType.SCALAR) for name in keys), rows)
+
+    def _block(self, device: torch.device) -> _Block:
+        block = self._blocks.get(device)
+        if block is None:
+            block = self._blocks[device] = _Block(device)
+        return block
 
     def _claim(self, keys: Mapping[str, ReduceType]) -> None:
         """Reserve the keys and the names that they export, or raise and reserve none."""
@@ -93,44 +98,52 @@ class _Block:
     """One float64 tensor that holds a row per key; it doubles when full and reuses the rows of forgotten keys."""
 
     def __init__(self, device: torch.device) -> None:
-        self.rows = empty_rows(_FIRST_ROWS, device)
-        self.places: dict[str, int] = {}
+        self._rows = _outlasting(empty_rows(_FIRST_ROWS, device))
+        self._places: dict[str, int] = {}
         self._free = list(reversed(range(_FIRST_ROWS)))
 
     def add(self, key: str, row: Tensor) -> None:
-        place = self.places.get(key)
+        place = self._places.get(key)
         if place is not None:
-            merge_rows_(self.rows[place], row)
+            merge_rows_(self._rows[place], row)
             return
         if not self._free:
-            size = len(self.rows)
-            self.rows = torch.cat((self.rows, empty_rows(size, self.rows.device)))
+            size = len(self._rows)
+            self._rows = _outlasting(torch.cat((self._rows, empty_rows(size, self._rows.device))))
             self._free = list(reversed(range(size, 2 * size)))
-        place = self.places[key] = self._free.pop()
-        self.rows[place] = row
+        place = self._places[key] = self._free.pop()
+        self._rows[place] = row
 
-    def records(self, keys: list[str], kinds: Mapping[str, ReduceType]) -> Records:
-        present: tuple[Key, ...] = tuple((key, kinds[key]) for key in keys if key in self.places)
-        places = [self.places[key] for key, _ in present]
-        if places == list(range(len(places))):
-            return Records(present, self.rows[: len(places)].clone())
-        return Records(present, self.rows[torch.tensor(places, device=self.rows.device, dtype=torch.long)])
+    def records(self, key: str | None, kinds: Mapping[str, ReduceType]) -> Records:
+        places = self._places if key is None else {key: self._places[key]} if key in self._places else {}
+        keys: tuple[Key, ...] = tuple(zip(places, map(kinds.__getitem__, places)))
+        rows = list(places.values())
+        if rows == list(range(len(rows))):
+            return Records(keys, self._rows[: len(rows)].clone())
+        return Records(keys, self._rows[torch.tensor(rows, device=self._rows.device, dtype=torch.long)])
 
     def forget(self, key: str) -> None:
-        place = self.places.pop(key, None)
+        place = self._places.pop(key, None)
         if place is not None:
             self._free.append(place)
 
 
-def _as_rows(rows: list[list[float]]) -> Tensor:
-    return torch.tensor(rows, dtype=torch.float64) if rows else empty_rows(0)
+def _outlasting(rows: Tensor) -> Tensor:
+    """A tensor that can still be written after ``inference_mode``, in which evaluation may make the first record."""
+    with torch.inference_mode(False):
+        return rows.clone() if rows.is_inference() else rows
 
 
-def _scalar_row(key: str, value: Tensor) -> Tensor:
-    """The summary of a one-element tensor, still on its device."""
-    if value.numel() != 1 or value.is_complex():
-        raise ValueError(f"scalar {key!r} must be one real number, got a tensor of shape {list(value.shape)}")
-    number = value.detach().reshape(())
-    number = (number.cpu() if number.device.type == "mps" else number).double()
-    one, infinity = torch.ones_like(number), torch.full_like(number, math.inf)
-    return torch.stack((number, one, infinity, -infinity))
+def _number(name: str, value: Any) -> float | Tensor:
+    """A number as a float, a one-element tensor as the summary of it; ValueError for anything else."""
+    if isinstance(value, Tensor):
+        if value.numel() != 1 or value.is_complex():
+            raise ValueError(f"scalar {name!r} must be one real number, got a tensor of shape {list(value.shape)}")
+        number = value.detach()
+        return summarise_number(number.cpu() if number.device.type == "mps" else number)
+    try:
+        if hasattr(value, "__float__"):
+            return float(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ValueError(f"scalar {name!r} must be a real number, got {value!r} ({type(value).__name__})")

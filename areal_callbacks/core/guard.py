@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from areal_callbacks.core.reporting import report_once
 
 P = ParamSpec("P")
 R = TypeVar("R")
-O = TypeVar("O", bound="Observer")  # noqa: E741
+Self = TypeVar("Self", bound="Observer")
 
 
 class Observer:
@@ -31,14 +31,17 @@ class Observer:
         """Report the error once, undo the hooks, stay silent from now on."""
         self.failed = True
         report_once(f"{self.family}:failed", f"{self.family} raised and is switched off: {error!r}")
-        self.detach()
+        try:
+            self.detach()
+        except Exception as detaching:  # noqa: BLE001 - it may be broken in the same way
+            report_once(f"{self.family}:detach", f"{self.family} could not undo its hooks: {detaching!r}")
 
 
-def guarded(method: Callable[Concatenate[O, P], R]) -> Callable[Concatenate[O, P], R | None]:
+def guarded(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], R | None]:
     """Make a method of an :class:`Observer` unable to raise: it returns None after a failure, and from then on."""
 
     @functools.wraps(method)
-    def guard(self: O, *args: P.args, **kwargs: P.kwargs) -> R | None:
+    def guard(self: Self, *args: P.args, **kwargs: P.kwargs) -> R | None:
         if self.failed:
             return None
         try:
@@ -47,4 +50,4 @@ def guarded(method: Callable[Concatenate[O, P], R]) -> Callable[Concatenate[O, P
             self.fail(error)
             return None
 
-    return guard
+    return cast("Callable[Concatenate[Self, P], R | None]", guard)

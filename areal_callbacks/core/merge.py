@@ -14,8 +14,8 @@ def merge_worker_stats(exports: Iterable[Mapping[str, float]]) -> dict[str, floa
         exports: one unreduced export per worker. Workers may have different keys.
 
     Returns:
-        Weighted averages and the summed ``__count`` keys, so that a merge of merges is the merge of all. Values without a
-        positive count have no weight and are left out (tensor statistics belong to a reduced export).
+        Weighted averages and the summed ``__count`` keys, so that a merge of merges is the merge of all. Values without
+        a positive count have no weight and are left out (tensor statistics belong to a reduced export).
     """
     totals: dict[str, float] = {}
     counts: dict[str, float] = {}

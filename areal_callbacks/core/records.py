@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
+from areal_callbacks.core.formulas import derived
 from areal_callbacks.core.reporting import report_once
 from areal_callbacks.core.summary import empty_rows, merge_rows_
 from areal_callbacks.core.types import COUNT_SUFFIX, ReduceType
@@ -41,7 +42,7 @@ class Records:
     =========  =========  ==========  ==========================================================
     Field      Over time  Over ranks  Holds
     =========  =========  ==========  ==========================================================
-    summaries  merge      merge       a row (sum, count, minimum, maximum) per (key, ReduceType)
+    rows       merge      merge       a row (sum, count, minimum, maximum) per (key, ReduceType)
     sums       add        add         vectors: tokens, FLOPs, expert counts
     maxima     add        maximum     vectors: seconds, optimizer steps
     =========  =========  ==========  ==========================================================
@@ -59,34 +60,70 @@ class Records:
     maxima: dict[str, Tensor] = field(default_factory=dict)
 
     def merge(self, other: Records) -> Records:
-        """Both intervals of one source as one: everything adds, summaries merge."""
+        """Both intervals of one source as one: everything adds, summaries merge.
+
+        Raises:
+            ValueError: a vector changed its width.
+        """
         return self._combine(other, torch.add)
 
     def merge_rank(self, other: Records) -> Records:
-        """The same interval of two ranks as one: sums add, maxima take the larger."""
+        """The same interval of two ranks as one: sums add, maxima take the larger (NaN is larger than all).
+
+        Raises:
+            ValueError: a vector has another width.
+        """
         return self._combine(other, torch.maximum)
 
-    def _combine(self, other: Records, maxima_operation: torch._C.ScriptMethod) -> Records:
+    def _combine(self, other: Records, maxima_operation: Callable[[Tensor, Tensor], Tensor]) -> Records:
         pooled = pool([self, other])
-        pooled.sums = _join(self.sums, other.sums, torch.add)
         pooled.maxima = _join(self.maxima, other.maxima, maxima_operation)
         return pooled
 
+    def portable(self) -> Records:
+        """A compact float64 copy on the CPU, fit for pickling.
+
+        Raises:
+            ValueError: the tensors do not have the shapes that they should have.
+        """
+
+        def copied(vectors: dict[str, Tensor]) -> dict[str, Tensor]:
+            return {name: _copied(vector, (len(vector),)) for name, vector in vectors.items()}
+
+        return Records(self.keys, _copied(self.rows, (len(self.keys), 4)), copied(self.sums), copied(self.maxima))
+
     def metrics(self) -> dict[str, float]:
-        """Every summary as exported numbers; an empty population has no averages or extrema."""
-        names, places, empties = _layout(self.keys)
+        """Every summary as exported numbers, once it is on the CPU; an empty population has no averages or extrema.
+
+        A key that was recorded as several kinds, or whose exported name is another's too, is left out with one message.
+        """
+        layout = _layout(self.keys)
+        for name, message in layout.conflicts.items():
+            report_once(f"conflict:{name}", message)
         table = torch.cat((self.rows, self.rows[:, :1] / self.rows[:, 1:2]), 1)
-        values = dict(zip(names, table.flatten()[places].tolist()))
-        if bool((self.rows[:, _COUNT] == 0).any()):
-            for index in (self.rows[:, _COUNT] == 0).nonzero().flatten().tolist():
-                for name in empties[index]:
+        values = dict(zip(layout.names, table.flatten()[layout.places].tolist()))
+        for index in (self.rows[:, _COUNT] == 0).nonzero().flatten().tolist():
+            key, kind = self.keys[index]
+            if kind not in _MEANINGFUL_WHEN_EMPTY:
+                for name in output_names(key, kind):
                     values.pop(name, None)
+        for name, value in derived(self.sums).items():
+            if name in values:
+                report_once(f"conflict:{name}", f"{name!r} is recorded and derived: the recorded value is left out")
+            values[name] = value
         return values
 
 
 def pool(sources: Iterable[Records]) -> Records:
-    """The summaries of several trackers together: equal keys of one kind are merged, everything else stands side by side."""
-    filled = [source for source in sources if source.keys]
+    """The summaries and sums of several trackers: equal keys of one kind merge, all else stands side by side."""
+    sources = list(sources)
+    pooled = _pool_rows([source for source in sources if source.keys])
+    for source in sources:
+        pooled.sums = _join(pooled.sums, source.sums, torch.add)
+    return pooled
+
+
+def _pool_rows(filled: list[Records]) -> Records:
     if not filled:
         return Records()
     if len(filled) == 1:
@@ -102,31 +139,50 @@ def pool(sources: Iterable[Records]) -> Records:
     return Records(keys, rows)
 
 
-def _join(first: dict[str, Tensor], second: dict[str, Tensor], operation: torch._C.ScriptMethod) -> dict[str, Tensor]:
+def _join(
+    first: dict[str, Tensor], second: dict[str, Tensor], operation: Callable[[Tensor, Tensor], Tensor]
+) -> dict[str, Tensor]:
     joined = dict(first)
     for name, value in second.items():
-        joined[name] = operation(joined[name], value.to(joined[name].device)) if name in joined else value
+        mine = joined.get(name)
+        if mine is not None and mine.shape != value.shape:
+            raise ValueError(f"{name!r} has {mine.numel()} values and {value.numel()}")
+        joined[name] = value if mine is None else operation(mine, value.to(mine.device))
     return joined
 
 
+def _copied(values: Tensor, shape: tuple[int, ...]) -> Tensor:
+    if values.shape != shape:
+        raise ValueError(f"expected a tensor of shape {list(shape)}, got {list(values.shape)}")
+    return values.detach().to("cpu", torch.float64, copy=True)
+
+
+class _Layout(NamedTuple):
+    """The exported names of some keys, their places in the flattened ``[n, 5]`` table, and name → why it is missing."""
+
+    names: list[str]
+    places: Tensor
+    conflicts: dict[str, str]
+
+
 @functools.lru_cache(maxsize=64)
-def _layout(keys: tuple[Key, ...]) -> tuple[list[str], Tensor, list[list[str]]]:
-    """Names, their places in the flattened ``[n, 5]`` table, and per row the names that an empty population lacks."""
-    producers: dict[str, list[int]] = {}
-    for index, key in enumerate(keys):
-        for name in output_names(*key):
-            producers.setdefault(name, []).append(index)
-    clashing = {index for rows in producers.values() if len(rows) > 1 for index in rows}
-    for name, rows in producers.items():
-        if len(rows) > 1:
-            kinds = " and ".join(keys[index][1].name for index in rows)
-            report_once(f"conflict:{name}", f"{name!r} was recorded as {kinds}: it is left out until only one remains")
-    names: list[str] = []
-    places: list[int] = []
-    for index, (key, reduce_type) in enumerate(keys):
-        if index not in clashing:
-            for suffix, column in _COLUMNS[reduce_type]:
-                names.append(key + suffix)
-                places.append(5 * index + column)
-    empties = [[] if kind in _MEANINGFUL_WHEN_EMPTY else output_names(key, kind) for key, kind in keys]
-    return names, torch.tensor(places, dtype=torch.long), empties
+def _layout(keys: tuple[Key, ...]) -> _Layout:
+    owners: dict[str, list[Key]] = {}
+    for key in keys:
+        for name in dict.fromkeys((key[0], *output_names(*key))):
+            owners.setdefault(name, []).append(key)
+    conflicts = {name: claimants for name, claimants in owners.items() if len(claimants) > 1}
+    dropped = {key for claimants in conflicts.values() for key in claimants}
+    exported = {
+        key + suffix: 5 * index + column
+        for index, (key, kind) in enumerate(keys)
+        if (key, kind) not in dropped
+        for suffix, column in _COLUMNS[kind]
+    }
+    places = torch.tensor(list(exported.values()), dtype=torch.long, device="cpu")
+    return _Layout(list(exported), places, {name: _message(name, keys) for name, keys in conflicts.items()})
+
+
+def _message(name: str, claimants: list[Key]) -> str:
+    kinds = " and ".join(f"{key!r} as {kind.name}" for key, kind in claimants)
+    return f"{name!r} is exported by {kinds}: these are left out until only one remains"

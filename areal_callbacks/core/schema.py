@@ -1,4 +1,4 @@
-"""Which numbers an export of a process group carries, and where each lies in the two reduced buffers."""
+"""Which numbers an export of a process group carries, in an order that all its ranks agree on."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ import functools
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
-from areal_callbacks.core.records import Records
+import torch
+from torch import Tensor
+
+from areal_callbacks.core.records import Key, Records
 from areal_callbacks.core.types import ReduceType
 
+T = TypeVar("T")
+
+Places: TypeAlias = slice | Tensor
+"""Where values lie in a section: all of it in order, or at these indices."""
+Row: TypeAlias = tuple[str, str, ReduceType]
+"""(family, key, ReduceType)."""
 Vector: TypeAlias = tuple[str, str, int]
 """(family, name, width)."""
 
@@ -21,13 +30,13 @@ class Schema:
 
     Attributes:
         families: the sources, e.g. ``stats``, ``throughput``, ``moe_balance``.
-        summaries: (family, key, ReduceType) per summary row.
-        sums: (family, name, width) per vector that adds over ranks.
-        maxima: (family, name, width) per vector that takes its maximum over ranks.
+        summaries: the summary rows.
+        sums: the vectors that add over ranks.
+        maxima: the vectors that take their maximum over ranks.
     """
 
     families: tuple[str, ...] = ()
-    summaries: tuple[tuple[str, str, ReduceType], ...] = ()
+    summaries: tuple[Row, ...] = ()
     sums: tuple[Vector, ...] = ()
     maxima: tuple[Vector, ...] = ()
 
@@ -53,19 +62,7 @@ class Schema:
 
     def covers(self, other: Schema) -> bool:
         """Whether the other schema holds nothing new."""
-        if self == other:
-            return True
-        return (
-            set(other.families) <= set(self.families)
-            and self.places.keys() >= set(other.summaries)
-            and set(other.sums) <= set(self.sums)
-            and set(other.maxima) <= set(self.maxima)
-        )
-
-    @functools.cached_property
-    def places(self) -> dict[tuple[str, str, ReduceType], int]:
-        """The row of every summary."""
-        return {item: row for row, item in enumerate(self.summaries)}
+        return self.union(other) == self
 
     @functools.cached_property
     def identity(self) -> float:
@@ -73,27 +70,34 @@ class Schema:
         text = repr((self.families, [(f, k, t.value) for f, k, t in self.summaries], self.sums, self.maxima))
         return float(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 12)
 
+    def rows_of(self, family: str) -> tuple[Places, tuple[Key, ...]]:
+        """Where the summary rows of a family lie, and their keys."""
+        return self._rows_of_families[family]
+
     @functools.cached_property
-    def sums_width(self) -> int:
+    def _rows_of_families(self) -> dict[str, tuple[Places, tuple[Key, ...]]]:
+        grouped: dict[str, list[int]] = {family: [] for family in self.families}
+        for row, (family, *_) in enumerate(self.summaries):
+            grouped[family].append(row)
+        every = list(range(len(self.summaries)))
+        return {
+            family: (
+                slice(None) if rows == every else torch.tensor(rows, dtype=torch.long, device="cpu"),
+                tuple(self.summaries[row][1:] for row in rows),
+            )
+            for family, rows in grouped.items()
+        }
+
+    @functools.cached_property
+    def sum_width(self) -> int:
         """Values in all vectors that add."""
         return sum(width for *_, width in self.sums)
 
     @functools.cached_property
-    def maxima_width(self) -> int:
+    def maximum_width(self) -> int:
         """Values in all vectors that take the maximum."""
         return sum(width for *_, width in self.maxima)
 
-    @functools.cached_property
-    def max_size(self) -> int:
-        """Values behind the head of the MAX buffer: family flags, four per summary, vector flags, maxima."""
-        flags = len(self.families) + len(self.sums) + len(self.maxima)
-        return flags + 4 * len(self.summaries) + self.maxima_width
 
-    @functools.cached_property
-    def sum_size(self) -> int:
-        """Values in the SUM buffer: two per summary, then the vectors."""
-        return 2 * len(self.summaries) + self.sums_width
-
-
-def _union(first: tuple[object, ...], second: Iterable[object]) -> tuple[object, ...]:  # order of first, then new ones
+def _union(first: tuple[T, ...], second: Iterable[T]) -> tuple[T, ...]:
     return tuple(dict.fromkeys((*first, *second)))

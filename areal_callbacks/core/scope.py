@@ -23,11 +23,12 @@ class Scope:
         """Put ``name`` before every key inside the block.
 
         Raises:
-            ValueError: the name is empty or starts or ends with a slash.
+            ValueError: the name is empty; slashes at its ends do not count.
         """
-        if not name or name != name.strip("/"):
-            raise ValueError(f"a scope needs a name without a slash at its ends, got {name!r}")
-        with self._replaced(f"{self.prefix}{name}/"):
+        part = name.strip("/")
+        if not part:
+            raise ValueError(f"a scope needs a name, got {name!r}")
+        with self._replaced(f"{self.prefix}{part}/"):
             yield
 
     @contextlib.contextmanager

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from areal_callbacks.core.accumulator import Accumulator
+from areal_callbacks.core.formulas import Formula, FormulaSums
 from areal_callbacks.core.records import Records, output_names
 from areal_callbacks.core.reduce import reduce
 from areal_callbacks.core.scope import Scope
@@ -46,23 +47,23 @@ class StatsTracker:
         self._lock = threading.Lock()
         self._masks: dict[str, Tensor] = {}
         self._accumulator = Accumulator()
+        self._formula_sums = FormulaSums()
 
     # -- recording
 
-    def scalar(self, **values: float) -> None:
+    def scalar(self, /, **values: float | Tensor) -> None:
         """Record numbers; each exports its mean and, under ``<key>__count``, how many there were.
 
         A one-element tensor is taken too and stays on its device until the export.
 
         Raises:
-            ValueError: a value is not a real number, or the key is in use for another kind.
+            ValueError: a value is not a real number, or the key is in use for another kind; nothing is recorded then.
         """
         prefix = self._root + self._scope.prefix
         with self._lock:
-            for name, value in values.items():
-                self._accumulator.add_scalar(prefix + name, value)
+            self._accumulator.add_scalars(prefix, values)
 
-    def denominator(self, **masks: Tensor) -> None:
+    def denominator(self, /, **masks: Tensor) -> None:
         """Define boolean masks for the following :meth:`stat` calls; each exports its number of true elements.
 
         Raises:
@@ -71,7 +72,7 @@ class StatsTracker:
         prefix = self._root + self._scope.prefix
         for name, mask in masks.items():
             _check_mask(mask, name)
-        rows = {prefix + name: summarise(mask, mask, ReduceType.DENOMINATOR) for name, mask in masks.items()}
+        rows = {prefix + name: _summary(mask, mask, ReduceType.DENOMINATOR) for name, mask in masks.items()}
         with self._lock:
             self._accumulator.add_rows(ReduceType.DENOMINATOR, rows)
             self._masks.update({prefix + name: mask.detach() for name, mask in masks.items()})
@@ -99,7 +100,7 @@ class StatsTracker:
         for name, tensor in tensors.items():
             _check_values(tensor, mask, name)
         prefix = self._root + self._scope.prefix
-        rows = {prefix + name: summarise(*_aligned(tensor, mask), kind) for name, tensor in tensors.items()}
+        rows = {prefix + name: _summary(tensor, mask, kind) for name, tensor in tensors.items()}
         with self._lock:
             self._accumulator.add_rows(kind, rows)
 
@@ -113,6 +114,19 @@ class StatsTracker:
         with self._lock:
             self._accumulator.add_rows(reduce_type, {prefix + name: row for name, row in rows.items()})
 
+    def sums(self, formula: Formula, sums: Tensor, name: str = "") -> None:
+        """Add sums from which an export derives metrics, named below ``name`` in the current scope.
+
+        Raises:
+            ValueError: not a float64 tensor of shape ``[formula.width]``.
+        """
+        if sums.shape != (formula.width,) or sums.dtype != torch.float64:
+            shape = list(sums.shape)
+            raise ValueError(f"{formula.path} takes float64 sums of shape [{formula.width}], got {sums.dtype} {shape}")
+        key = (self._root + self._scope.prefix + name).rstrip("/")
+        with self._lock:
+            self._formula_sums.add(formula, key, sums)
+
     @contextlib.contextmanager
     def record_timing(self, key: str) -> Iterator[None]:
         """Record the wall-clock seconds of the block as the scalar ``timeperf/<key>``, whatever the scope and name."""
@@ -122,7 +136,7 @@ class StatsTracker:
         finally:
             seconds = time.perf_counter() - start
             with self._lock:
-                self._accumulator.add_scalar(TIMING_PREFIX + key, seconds)
+                self._accumulator.add_scalars(TIMING_PREFIX, {key: seconds})
 
     # -- scopes
 
@@ -167,26 +181,31 @@ class StatsTracker:
         the same result.
 
         Args:
-            key: only this key, named as it was recorded in the current scope; the rest stays.
+            key: only this key, named as in the recording call of the current scope (``timeperf/…`` ignores the scope);
+                the rest stays.
             reduce_group: the ranks to reduce over; None for this process alone.
             reset: start over for what was exported.
         """
-        only = None if key is None else self._root + self._scope.prefix + key
-        records = self.collect(key=only, reset=reset)
+        if key is not None and not key.startswith(TIMING_PREFIX):
+            key = self._root + self._scope.prefix + key
+        records = self.collect(key=key, reset=reset)
         reduced = reduce({"stats": records}, reduce_group, channel=f"tracker:{self.name}")
         return reduced["stats"].metrics() if "stats" in reduced else {}
 
     def collect(self, *, key: str | None = None, reset: bool = True) -> Records:
         """This rank's records, not reduced. ``key`` is a full key."""
         with self._lock:
-            return self._accumulator.take(key, reset)
+            records = self._accumulator.take(key, reset)
+            records.sums = self._formula_sums.take(key, reset)
+            return records
 
     def _mask_of(self, denominator: str) -> Tensor:
-        for prefix in self._scope.enclosing():
-            mask = self._masks.get(self._root + prefix + denominator)
-            if mask is not None:
-                return mask
-        known = ", ".join(sorted(self._masks)) or "none yet"
+        with self._lock:
+            for prefix in self._scope.enclosing():
+                mask = self._masks.get(self._root + prefix + denominator)
+                if mask is not None:
+                    return mask
+            known = ", ".join(sorted(self._masks)) or "none yet"
         raise ValueError(f"unknown denominator {denominator!r}; call denominator() first (defined: {known})")
 
 
@@ -207,12 +226,13 @@ def _check_values(values: Tensor, mask: Tensor, name: str) -> None:
         raise ValueError(f"stat {name!r} has shape {list(values.shape)}, its mask {list(mask.shape)}")
 
 
-def _aligned(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Detached, on one device that has float64."""
+def _summary(values: Tensor, mask: Tensor, kind: ReduceType) -> Tensor:
+    """The summary of one tensor, on its device if that has float64."""
     values = values.detach()
     if values.device.type == "mps":
         values = values.cpu()
-    return values, mask.to(values.device, non_blocking=True)
+    # A copy to the host that does not wait would be read before it is complete.
+    return summarise(values, mask.to(values.device, non_blocking=values.device.type != "cpu"), kind)
 
 
 __all__ = ["TIMING_PREFIX", "ReduceType", "StatsTracker", "output_names"]

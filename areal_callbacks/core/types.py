@@ -36,6 +36,9 @@ class ReduceType(enum.Enum):
     SCALAR = "scalar"
     DENOMINATOR = "denominator"
 
+    # Enum hashes in Python; keys that hold members are hashed by the thousand in an export.
+    __hash__ = object.__hash__
+
 
 @dataclass(frozen=True)
 class Export:
