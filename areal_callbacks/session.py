@@ -18,13 +18,14 @@ from areal_callbacks import stats_tracker
 from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.expert_loads import ExpertLoads
 from areal_callbacks.core.records import Records, pool
+from areal_callbacks.core.reporting import report_once
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import COUNT_SUFFIX, Export, Run
 from areal_callbacks.export import Interval, Source, join_metrics, merge_intervals, reduce_sources
 from areal_callbacks.flops.peaks import peak_flops
 from areal_callbacks.flops.registry import get_flops_estimator
 from areal_callbacks.monitors.moe_balance import MoEBalanceMonitor
-from areal_callbacks.monitors.throughput import ThroughputMonitor
+from areal_callbacks.monitors.throughput import Estimator, ThroughputMonitor
 from areal_callbacks.monitors.training_forward import TrainingForward
 from areal_callbacks.publisher import Publisher, default_publisher
 from areal_callbacks.topology import Topology
@@ -95,6 +96,8 @@ class MetricsSession:
         *,
         device: torch.device | None = None,
         begin_with_forward: bool = False,
+        inputs_of: Sequence[nn.Module] | None = None,
+        flops_estimator: Estimator | None = None,
     ) -> MetricsSession:
         """Observe a model (or the parts of one), as wrapped as the loop calls it, and its optimizers.
 
@@ -105,31 +108,38 @@ class MetricsSession:
             topology: who contributes what; by default every process has its own data.
             device: where the model trains, if not where its first parameter lies.
             begin_with_forward: a training forward begins the span, for hosts without an earlier event.
+            inputs_of: the parts that are given the batch, all by default; a later part of a pipeline is given it again,
+                or hidden states.
+            flops_estimator: training FLOPs of one sequence, for a model without a Hugging Face configuration.
         """
         parts = [model] if isinstance(model, nn.Module) else list(model)
         self.topology = topology or Topology.data_parallel()
         self._begins_with_forward = begin_with_forward
         device = device or _device_of(parts)
         if self.config.throughput:
-            self._throughput = self._make_throughput(parts, device)
+            self._throughput = self._make_throughput(parts, device, flops_estimator)
         if self.config.moe_balance.enabled:
             moe = MoEBalanceMonitor(
                 self._forward,
                 contributes_routes=self.topology.routes,
                 extended=self.config.moe_balance.extended,
             )
-            self._moe = moe if moe.attach(parts, device) else None
-        self._forward.attach(parts)
+            moe.attach(parts, device)
+            self._moe = moe  # also without a router here: another rank may have some, and this one may be the writer
+        self._forward.attach(parts, inputs_of=inputs_of)
         for part in [optimizer] if isinstance(optimizer, Optimizer) else optimizer or ():
             self._observe_optimizer(part)
         return self
 
-    def _make_throughput(self, parts: Sequence[nn.Module], device: torch.device) -> ThroughputMonitor:
+    def _make_throughput(
+        self, parts: Sequence[nn.Module], device: torch.device, flops_estimator: Estimator | None
+    ) -> ThroughputMonitor:
         estimator, peak = None, None
         if self.config.flops.enabled:
             config = _model_config(parts)
-            estimator = None if config is None else get_flops_estimator(config)
+            estimator = flops_estimator or (None if config is None else _estimator(config))
             peak = self.config.flops.peak_flops or _known_peak(device)
+            peak = peak and peak * _devices(parts)
         return ThroughputMonitor(
             device,
             estimator=estimator,
@@ -158,6 +168,21 @@ class MetricsSession:
         if self._throughput is not None:
             self._throughput.end()
 
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        """One training step of a plain loop: ``begin`` and ``end`` around the block."""
+        self.begin()
+        try:
+            yield
+        finally:
+            self.end()
+
+    def expect_optimizer(self, *, may_skip: bool = False) -> None:
+        """The host will report its optimizer's steps (and those it skips): from now on zero of them is a number."""
+        if self._throughput is not None:
+            self._throughput.has_optimizer = True
+            self._throughput.may_skip = self._throughput.may_skip or may_skip
+
     def optimizer_begin(self) -> None:
         """An optimizer is about to step."""
         if self._throughput is not None:
@@ -168,6 +193,11 @@ class MetricsSession:
         if self._throughput is not None:
             self._throughput.optimizer_end()
 
+    def optimizer_skipped(self) -> None:
+        """The optimizer has refused to step, for instance because of infinite gradients."""
+        if self._throughput is not None:
+            self._throughput.optimizer_skipped()
+
     def count_sequences(self, lengths: Any) -> None:
         """Count a batch whose lengths the host knows better than the forward's arguments, which are ignored from then on.
 
@@ -175,8 +205,16 @@ class MetricsSession:
             lengths: :class:`~areal_callbacks.monitors.sequence_lengths.Lengths`, or integers, or an integer tensor.
         """
         if self._throughput is not None:
-            self._throughput.host_counts = True
             self._throughput.count(lengths)
+
+    def count_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """Count a batch that the host changes before its model sees it; forwards are ignored from then on.
+
+        Args:
+            inputs: keyword arguments of the model, as they were.
+        """
+        if self._throughput is not None:
+            self._throughput.count_inputs(inputs)
 
     @contextlib.contextmanager
     def excluded(self, name: str | None = None) -> Iterator[None]:
@@ -212,9 +250,13 @@ class MetricsSession:
         self.reduce()
         return self.emit(step, host) or Export(step, {}, time=time.time())
 
-    def reduce(self) -> None:
-        """Reduce the time since the last call and keep it for :meth:`emit`. Collective: every rank calls it."""
-        interval = reduce_sources(self._sources(), self.topology)
+    def reduce(self, *, measured: bool = True) -> None:
+        """Reduce the time since the last call and keep it for :meth:`emit`. Collective: every rank calls it.
+
+        Args:
+            measured: False leaves the monitors alone, e.g. where nothing was trained since the last call.
+        """
+        interval = reduce_sources(self._sources(measured), self.topology)
         if self._throughput is not None and self._throughput.family in interval:
             self._throughput.accumulate(interval[self._throughput.family])
         self._pending = merge_intervals(self._pending, interval)
@@ -234,9 +276,9 @@ class MetricsSession:
             self._publish(export)
         return export
 
-    def _sources(self) -> list[Source]:
+    def _sources(self, measured: bool) -> list[Source]:
         sources = [Source("stats", self._recorded, self.topology.stats)]
-        for monitor in (self._throughput, self._moe):
+        for monitor in (self._throughput, self._moe) if measured else ():
             if monitor is not None:
                 sources.append(Source(monitor.family, _unless_failed(self._forward, monitor)))
         return sources
@@ -323,6 +365,19 @@ def _model_config(parts: Sequence[nn.Module]) -> Any:
     modules = (module for part in parts for module in part.modules())
     configs = (getattr(module, "config", None) for module in modules)
     return next((config for config in configs if getattr(config, "model_type", None)), None)
+
+
+def _estimator(config: Any) -> Estimator | None:
+    try:
+        return get_flops_estimator(config)
+    except Exception as error:  # noqa: BLE001 - an unusual configuration must not cost the tokens and seconds
+        report_once("flops:estimator", f"no FLOPs can be estimated, they are left out: {error!r}")
+        return None
+
+
+def _devices(parts: Sequence[nn.Module]) -> int:
+    """Devices that this process trains on: several under DataParallel."""
+    return max((len(part.device_ids) for part in parts if isinstance(part, nn.DataParallel)), default=1) or 1
 
 
 def _known_peak(device: torch.device) -> float | None:

@@ -26,10 +26,15 @@ def sequence_lengths(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Lengths 
 
     In this order: ``cu_seq_lens_q`` (packed), a 2-D ``attention_mask``, ``position_ids`` that restart (packed or
     padding-free), else the full width of ``input_ids`` or ``inputs_embeds``, or of the first positional integer tensor.
+    A mapping or sequence as first argument, as a batch comes to a training step, is looked into.
 
     Returns:
         None where the arguments hold none of these.
     """
+    if args and isinstance(args[0], Mapping):
+        args, kwargs = args[1:], {**args[0], **kwargs}
+    elif args and isinstance(args[0], list | tuple):
+        args = (*args[0], *args[1:])
     tokens = _token_tensor(args, kwargs)
     boundaries = _first(kwargs, "cu_seq_lens_q", "cu_seqlens", "cu_seqlens_q")
     if boundaries is not None:

@@ -31,12 +31,14 @@ _BACKWARD = ModuleTracker()
 class TrainingForward(Observer):
     """Knows, while a forward runs, whether it is one that trains.
 
-    Asked once, at the outermost module: training mode, gradients enabled, not a recomputation inside backward. So
-    evaluation, ``no_grad`` forwards, generation and activation recomputation do not count, and what runs inside a
-    counting forward does, also under reentrant checkpointing, which hides the gradients from inner modules.
+    Asked where a model is entered: training mode, gradients enabled, not a recomputation inside backward. So evaluation,
+    ``no_grad`` forwards, generation and activation recomputation do not count, and what runs inside a counting forward
+    does, also under reentrant checkpointing, which hides the gradients from inner modules.
 
-    The arguments are offered to the listener at the first nested model that takes them by keyword, and at the outermost
-    call only if that was not enough: a strategy may call the outermost module with the raw batch.
+    Two kinds of entries are watched: the outermost module that the loop calls, and inside it the models that take their
+    inputs by keyword. Such a model decides for itself (a reference model runs under ``no_grad`` inside a training step)
+    and knows its inputs best; the outermost arguments are offered to the listener only if no model inside could tell: a
+    strategy may call the outermost module with the raw batch.
 
     Attributes:
         active: inside a training forward now. Read by counting operators at run time.
@@ -48,21 +50,36 @@ class TrainingForward(Observer):
         self.active = False
         self._listener = listener
         self._roots: list[nn.Module] = []
-        self._outermost: nn.Module | None = None
-        self._arguments: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None
+        self._without_inputs: set[nn.Module] = set()
+        self._outermost: _Entry | None = None
+        self._model: _Entry | None = None
         self._handles: list[RemovableHandle] = []
         self._patches = Patches()
 
-    def attach(self, roots: Iterable[nn.Module]) -> None:
-        """Hook the modules that the training loop calls, and the models nested in them."""
+    def attach(self, roots: Iterable[nn.Module], *, inputs_of: Iterable[nn.Module] | None = None) -> None:
+        """Hook the modules that the training loop calls, and the models nested in them.
+
+        Args:
+            roots: the outermost modules.
+            inputs_of: the roots whose arguments are offered to the listener; all by default.
+        """
+        roots = list(roots)
+        readable = set(roots if inputs_of is None else inputs_of)
         for root in roots:
             self._roots.append(root)
+            if root not in readable:
+                self._without_inputs.update((root, *_nested_models(root)))
             for module in (root, *_nested_models(root)):
                 if module._compiled_call_impl is None:
                     self._handles.append(module.register_forward_pre_hook(self._before_eager, with_kwargs=True))
                     self._handles.append(module.register_forward_hook(self._after_eager, always_call=True))
                 else:  # module.compile() traces the hooks: stay outside of what was compiled
-                    self._patches.wrap(module, "_compiled_call_impl", functools.partial(self._around, module))
+                    self._wrap(module, "_compiled_call_impl")
+
+    def attach_method(self, module: nn.Module, name: str) -> None:
+        """Treat a call of ``module.<name>`` as a forward of the module, for hosts that do not go through ``__call__``."""
+        self._roots.append(module)
+        self._wrap(module, name)
 
     def detach(self) -> None:
         for handle in self._handles:
@@ -70,7 +87,11 @@ class TrainingForward(Observer):
         self._handles.clear()
         self._patches.undo()
         self._roots.clear()
-        self._outermost, self._arguments, self.active = None, None, False
+        self._without_inputs.clear()
+        self._outermost, self._model, self.active = None, None, False
+
+    def _wrap(self, module: nn.Module, name: str) -> None:
+        self._patches.wrap(module, name, functools.partial(self._around, module))
 
     def _before_eager(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not torch.compiler.is_compiling():
@@ -91,25 +112,47 @@ class TrainingForward(Observer):
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         # A root is nested in nothing, so it also repairs what an interrupted forward left open (torch calls no hook for
         # KeyboardInterrupt).
-        if self._outermost is None or module in self._roots:
-            self._outermost = module
-            self.active = module.training and torch.is_grad_enabled() and not _is_recomputation()
-            self._arguments = (args, kwargs) if self.active and self._listener is not None else None
-            if self.active and self._listener is not None:
-                self._listener.on_forward()
-        if self._arguments is not None and _takes_model_inputs(module):
-            self._offer((args, kwargs), last=False)
+        if self._outermost is None or self._outermost.module is module or module in self._roots:
+            self._outermost, self._model = _Entry(module, args, kwargs), None
+            self._enter(self._outermost)
+        if not _takes_model_inputs(module):
+            return
+        if self._model is None:
+            self._model = _Entry(module, args, kwargs)
+            self._enter(self._model)
+        if self._model.trains and not self._model.is_read and module not in self._without_inputs:
+            self._model.is_read = self._offer(args, kwargs, last=False)
+            self._outermost.is_read |= self._model.is_read
+
+    def _enter(self, entry: _Entry) -> None:
+        began = self.active
+        self.active = entry.trains
+        if self.active and not began and self._listener is not None:
+            self._listener.on_forward()
 
     @guarded
     def _after(self, module: nn.Module) -> None:
-        if module is self._outermost:
-            if self._arguments is not None:
-                self._offer(self._arguments, last=True)
-            self._outermost, self._arguments, self.active = None, None, False
+        if self._outermost is None:
+            return
+        if self._model is not None and module is self._model.module:
+            self._model, self.active = None, self._outermost.trains
+        if module is self._outermost.module:
+            if self._outermost.trains and not self._outermost.is_read and module not in self._without_inputs:
+                self._offer(self._outermost.args, self._outermost.kwargs, last=True)
+            self._outermost, self._model, self.active = None, None, False
 
-    def _offer(self, arguments: tuple[tuple[Any, ...], Mapping[str, Any]], *, last: bool) -> None:
-        if self._listener is None or self._listener.on_inputs(*arguments, last=last):
-            self._arguments = None
+    def _offer(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
+        return self._listener is None or self._listener.on_inputs(args, kwargs, last=last)
+
+
+class _Entry:
+    """A call in progress: whether it trains, and whether somebody could read its inputs."""
+
+    def __init__(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self.module = module
+        self.trains = module.training and torch.is_grad_enabled() and not _is_recomputation()
+        self.is_read = False
+        self.args, self.kwargs = (args, kwargs) if self.trains else ((), {})
 
 
 def _is_recomputation() -> bool:
