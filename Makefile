@@ -1,4 +1,5 @@
 # One command each: `make demo`, `make test`, `make check`. The install is skipped when nothing changed.
+PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 PIP    := $(PY) -m pip install --quiet --constraint constraints.txt
@@ -10,20 +11,21 @@ export TOKENIZERS_PARALLELISM := false
 .PHONY: demo test check format bench clean
 
 $(PY):
-	python3 -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/.demo: $(INPUTS) | $(PY)
-	$(PIP) torch==2.13.0
+	@echo "Installing into $(VENV), which takes some minutes ..."
 	$(PIP) --editable '.[transformers,tensorboard]'
 	@touch $@
 
 $(VENV)/.test: $(INPUTS) | $(PY)
-	$(PIP) torch==2.13.0
+	@echo "Installing into $(VENV), which takes some minutes ..."
 	$(PIP) --editable '.[all,test]'
 	@touch $@
 
 demo: $(VENV)/.demo
-	$(VENV)/bin/areal-callbacks demo
+	$(VENV)/bin/areal-callbacks demo $(ARGS)
 
 test: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses 2 --dist loadfile $(ARGS)

@@ -1,0 +1,169 @@
+"""The documentation says what the code does: keys, defaults, links and snippets."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+import yaml
+from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+from areal_callbacks import MetricsConfig, MetricsSession, stats_tracker
+from areal_callbacks.core.sections import Section, Switch, hints
+from areal_callbacks.monitors.moe_balance import MoEBalanceMonitor
+from areal_callbacks.monitors.throughput import ThroughputMonitor
+from areal_callbacks.stats_tracker import ReduceType
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+MEASURED = ("Throughput", "MoE balance")
+
+
+def _section(page: str, heading: str) -> str:
+    text = (ROOT / page).read_text()
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found is not None, f"{page} has no section {heading!r}"
+    return found[1]
+
+
+def _rows(text: str) -> list[list[str]]:
+    """The cells of the first table, without its head."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" |")] for line in lines[2:]]
+
+
+def _keys(rows: list[list[str]]) -> list[str]:
+    """What the first cell of each row names."""
+    return [key for row in rows for key in re.findall(r"`([^`]+)`", row[0].split(" from ")[0])]
+
+
+def _pattern(key: str) -> re.Pattern[str]:
+    return re.compile(re.escape(key).replace("<id>", r"\d+"))
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+    """Two steps of a real model with everything switched on and something recorded in every way."""
+    torch.manual_seed(0)
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    size = {"vocab_size": 32, "hidden_size": 32, "head_dim": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
+    model = Qwen3MoeForCausalLM(Qwen3MoeConfig(num_hidden_layers=2, **size, **experts))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    options: dict[str, Any] = {"moe_balance": {"extended": True}, "flops": {"peak_flops": 1e12}, "report": False}
+    with MetricsSession(output_dir=tmp_path_factory.mktemp("run"), **options) as session:
+        session.attach(model, optimizer)
+        for _ in range(2):
+            session.begin()
+            tokens = torch.randint(32, (2, 8))
+            model(input_ids=tokens, labels=tokens).loss.backward()
+            optimizer.step()
+            session.end()
+        with stats_tracker.record_timing("generation"):
+            mask = torch.tensor([True, False])
+        stats_tracker.scalar(reward=0.5)
+        stats_tracker.denominator(n_valid=mask)
+        stats_tracker.stat(denominator="n_valid", loss=torch.ones(2))
+        stats_tracker.stat(denominator="n_valid", reduce_type=ReduceType.SUM, clipped=torch.ones(2))
+        return dict(session.export(2).metrics)
+
+
+RECORDED = {
+    "timeperf/<name>": "generation",
+    "<name> from scalar": "reward",
+    "<name> from denominator": "n_valid",
+    "<name>/avg": "loss",
+    "<name>/min": "loss",
+    "<name>/max": "loss",
+    "<name> from stat": "clipped",
+}
+
+
+def test_the_metrics_page_lists_exactly_what_a_run_exports(exported: dict[str, float]) -> None:
+    documented = [_pattern(key) for name in MEASURED for key in _keys(_rows(_section("docs/metrics.md", name)))]
+    recorded = {key.split(" from ")[0].replace("<name>", name) for key, name in RECORDED.items()}
+    undocumented = {key for key in exported if not any(pattern.fullmatch(key) for pattern in documented)}
+    assert undocumented == recorded
+    assert [pattern.pattern for pattern in documented if not any(map(pattern.fullmatch, exported))] == []
+
+
+def test_the_metrics_page_lists_every_way_of_recording() -> None:
+    documented = _keys(_rows(_section("docs/metrics.md", "What you record")))
+    assert sorted(documented) == sorted(key.split(" from ")[0] for key in RECORDED)
+
+
+@pytest.mark.parametrize(
+    ("monitor", "heading"), [(ThroughputMonitor, "Throughput"), (MoEBalanceMonitor, "MoE balance")]
+)
+def test_the_monitors_own_tables_agree_with_the_page(monitor: type, heading: str) -> None:
+    in_docstring = re.findall(r"^ +((?:train_perf|timeperf|moe_balance)/\S+)", monitor.__doc__ or "", re.MULTILINE)
+    in_page = [key for key, row in _rows_by_key("docs/metrics.md", heading) if "only with" not in row[1]]
+    assert in_docstring == in_page
+
+
+def test_the_readme_names_documented_metrics_only() -> None:
+    documented = {key for name in MEASURED for key in _keys(_rows(_section("docs/metrics.md", name)))}
+    named = set(re.findall(r"`((?:train_perf|moe_balance)/[^`*]+)`", (ROOT / "README.md").read_text()))
+    assert named
+    assert named <= documented
+
+
+def _rows_by_key(page: str, heading: str) -> list[tuple[str, list[str]]]:
+    return [(key, row) for row in _rows(_section(page, heading)) for key in _keys([row])]
+
+
+def test_the_configuration_page_lists_every_key_with_its_default() -> None:
+    rows = _rows((ROOT / "docs/configuration.md").read_text())
+    assert {row[0].strip("`"): row[1].strip("`") for row in rows} == dict(_defaults(MetricsConfig))
+    assert len(rows) == len(dict(_defaults(MetricsConfig)))
+
+
+def _defaults(section: type[Section], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted key → default as YAML would hold it; a switch that is on is ``on``."""
+    defaults = {field.name: field.default for field in fields(section)}
+    for name, hint in hints(section).items():
+        default: Any = defaults[name]
+        is_switch = isinstance(default, Switch)
+        yield f"{prefix}{name}", "on" if is_switch and default.enabled else json.dumps(default)
+        for inner in (hint, *get_args(hint)):
+            if isinstance(inner, type) and issubclass(inner, Section):
+                yield from _defaults(inner, f"{prefix}{name}.")
+
+
+def _blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_snippets_are_python_and_import_what_is_there(page: Path) -> None:
+    for block in _blocks(page, "python"):
+        for node in ast.walk(compile(block, page.name, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("areal_callbacks"):
+                module = importlib.import_module(node.module or "")
+                assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_configuration_snippets_are_valid(page: Path) -> None:
+    for block in _blocks(page, "yaml"):
+        document = yaml.safe_load(block)
+        MetricsConfig.make(document.get("areal_callbacks", document))
+
+
+def test_the_index_lists_every_page() -> None:
+    listed = set(re.findall(r"\]\(([^)#/]+\.md)\)", (ROOT / "docs/index.md").read_text()))
+    assert listed == {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
