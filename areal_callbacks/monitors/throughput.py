@@ -45,6 +45,8 @@ class ThroughputMonitor(Observer):
     train_perf/peak_flops_per_second                  dense peak of all devices, where all are known       sum
     train_perf/mfu                                    estimated_flops_per_second / peak_flops_per_second   derived
     train_perf/optimizer_steps                        real optimizer steps of the interval                 maximum
+    train_perf/skipped_steps                          optimizer steps that the host skipped, where it      maximum
+                                                      tells
     train_perf/total_tokens                           tokens since the start of the run                    sum
     train_perf/total_seconds                          sum of the intervals' seconds                        derived
     train_perf/cumulative_tokens_per_second           total_tokens / total_seconds                         derived
@@ -58,10 +60,11 @@ class ThroughputMonitor(Observer):
         peak_flops: dense peak FLOP/s of this rank's device; None leaves the utilisation out.
         contributes_tokens: False on a rank whose sequences another rank counts.
         token_count_fn: called with the arguments of the outermost forward, returns the sequence lengths of the batch as
-            integers or as a tensor; replaces the reading of masks.
+            integers, as a tensor or as :class:`Lengths`; replaces the reading of masks.
 
     Attributes:
         has_optimizer: somebody reports optimizer steps, so that zero of them is a number.
+        may_skip: somebody reports skipped optimizer steps, so that zero of them is a number.
         host_counts: the host calls :meth:`count`, forwards are not read.
         totals: sums since the start of the run.
     """
@@ -81,6 +84,7 @@ class ThroughputMonitor(Observer):
         self.training, self.optimizer = timers or (make_timer(device), make_timer(device))
         self.totals = Totals()
         self.has_optimizer = False
+        self.may_skip = False
         self.host_counts = False
         self._estimator = estimator
         self._peak_flops = peak_flops
@@ -89,6 +93,7 @@ class ThroughputMonitor(Observer):
         self._lengths = LengthHistogram()
         self._unreadable_batches = 0
         self._optimizer_steps = 0
+        self._skipped_steps = 0
 
     # -- step path
 
@@ -102,7 +107,7 @@ class ThroughputMonitor(Observer):
             return True
         if self._token_count_fn is not None:
             if last:
-                self._add_counted(self._token_count_fn(*args, **kwargs))
+                self.count(self._token_count_fn(*args, **kwargs))
             return last
         lengths = sequence_lengths(args, kwargs)
         if lengths is not None:
@@ -141,6 +146,13 @@ class ThroughputMonitor(Observer):
         self.has_optimizer = True
         self._optimizer_steps += 1
 
+    @guarded
+    def optimizer_skipped(self) -> None:
+        """The optimizer has refused to step: counted, not timed."""
+        self.optimizer.cancel()
+        self.may_skip = True
+        self._skipped_steps += 1
+
     def _add_counted(self, lengths: Any) -> None:
         values = lengths.reshape(-1).tolist() if isinstance(lengths, Tensor) else lengths
         self._lengths.add_host(int(v) for v in ([values] if isinstance(values, int | float) else values))
@@ -153,6 +165,7 @@ class ThroughputMonitor(Observer):
         lengths = self._lengths.take() if self._contributes_tokens else self._lengths.take() and {}
         flops = self._flops(lengths)
         steps, self._optimizer_steps = self._optimizer_steps, 0
+        skipped, self._skipped_steps = self._skipped_steps, 0
         unreadable, self._unreadable_batches = self._unreadable_batches, 0
         sums = {
             "tokens": [sum(length * count for length, count in lengths.items())],
@@ -167,6 +180,8 @@ class ThroughputMonitor(Observer):
             "optimizer_seconds": [optimizer_seconds],
             "optimizer_steps": [steps],
             "has_optimizer": [self.has_optimizer],
+            "skipped_steps": [skipped],
+            "may_skip": [self.may_skip],
             "without_flops": [flops is None],
             "without_peak": [self._peak_flops is None],
             "unreadable": [unreadable if self._contributes_tokens else 0],
@@ -235,6 +250,7 @@ class _Interval:
     optimizer_seconds: float
     optimizer_steps: int
     has_optimizer: bool
+    skipped_steps: int | None
 
     @classmethod
     def of(cls, reduced: Records) -> _Interval:
@@ -252,6 +268,7 @@ class _Interval:
             optimizer_seconds=maxima["optimizer_seconds"],
             optimizer_steps=round(maxima["optimizer_steps"]),
             has_optimizer=maxima["has_optimizer"] > 0,
+            skipped_steps=round(maxima["skipped_steps"]) if maxima["may_skip"] > 0 else None,
         )
 
     def metrics(self) -> dict[str, float]:
@@ -265,6 +282,8 @@ class _Interval:
             metrics["train_perf/peak_flops_per_second"] = self.peak_flops
             if self.flops is not None and self.seconds > 0:
                 metrics["train_perf/mfu"] = self.flops / self.seconds / self.peak_flops
+        if self.skipped_steps is not None:
+            metrics["train_perf/skipped_steps"] = float(self.skipped_steps)
         if self.has_optimizer:
             metrics["train_perf/optimizer_steps"] = float(self.optimizer_steps)
             if self.optimizer_steps:
