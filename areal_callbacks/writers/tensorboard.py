@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+from areal_callbacks.writers.expert_images import expert_load_images
+from areal_callbacks.writers.expert_tables import LoadsBetweenTables
+from areal_callbacks.writers.scalars import plain_scalars
 
 if TYPE_CHECKING:
-    from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
     from areal_callbacks.core.types import Export, Run
-
-IMAGE_NAME = "expert_loads"
-
-_IDLE, _UNDER, _IDEAL, _OVER, _NO_EXPERT = (0, 0, 0), (33, 102, 172), (247, 247, 247), (178, 24, 43), (128, 128, 128)
-_DOUBLINGS = 2.0  # full colour at a quarter of the ideal load and at four times
 
 _TRAIN_INFER = "ppo_actor/train_infer"
 LAYOUT: dict[str, dict[str, list[Any]]] = {
@@ -43,6 +38,7 @@ class TensorBoardWriter:
         summary_writer: the SummaryWriter of a host. It stays open at the end, and its host writes its own scalars.
         scalars: False if our scalars reach ``summary_writer`` by another way.
         layout: write the Custom Scalars page; False if the host has one, since TensorBoard shows one per run.
+        table_every: exports from one image to the next, which shows the counts since.
     """
 
     def __init__(
@@ -52,12 +48,14 @@ class TensorBoardWriter:
         summary_writer: Any = None,
         scalars: bool = True,
         layout: bool = True,
+        table_every: int = 1,
     ) -> None:
         self._log_dir = log_dir
         self._writer = summary_writer
         self._owner = summary_writer is None
         self._scalars = scalars
         self._layout = layout
+        self._loads = LoadsBetweenTables(table_every)
 
     def open(self, run: Run) -> None:
         """Open the event file, and write the Custom Scalars page."""
@@ -71,10 +69,11 @@ class TensorBoardWriter:
     def write(self, export: Export) -> None:
         """Scalars, those of the host if the event file is ours, and an image per stack."""
         scalars = {**(export.host if self._owner else {}), **(export.metrics if self._scalars else {})}
-        for key, value in scalars.items():
-            self._writer.add_scalar(key, float(value), export.step, walltime=export.time or None)
-        for tag, image in expert_load_images(export.expert_loads).items():
-            self._writer.add_image(tag, image, export.step, walltime=export.time or None, dataformats="HWC")
+        step, time = int(export.step), export.time or None
+        for key, value in plain_scalars(scalars).items():
+            self._writer.add_scalar(key, float(value), step, walltime=time)
+        for tag, image in expert_load_images(self._loads.add(export.expert_loads)).items():
+            self._writer.add_image(tag, image, step, walltime=time, dataformats="HWC")
         if self._owner:
             self._writer.flush()
 
@@ -85,32 +84,31 @@ class TensorBoardWriter:
             self._writer = None
 
 
-def expert_load_images(loads: ExpertLoads | None) -> dict[str, Tensor]:
-    """``{"moe_balance/expert_loads": image}`` with one uint8 RGB image ``[layers, experts, 3]`` per stack.
+class TensorBoardGuest:
+    """Adds the expert-load images and the Custom Scalars page to a host's event file, whose scalars are the host's job.
 
-    One pixel per expert: white at the ideal load ``sum(c) / E``, blue below, red above on a log scale, black for an
-    expert without an assignment, grey where a layer has fewer experts than the widest.
+    Args:
+        summary_writer: returns the host's SummaryWriter, when the first export is written.
+        table_every: exports from one image to the next, which shows the counts since.
     """
-    images = {}
-    for stack in loads.stacks if loads else ():
-        tag = "/".join(part for part in ("moe_balance", stack, IMAGE_NAME) if part)
-        images[tag] = _image([layer for layer in loads or () if layer.stack == stack])
-    return images
 
+    def __init__(self, summary_writer: Callable[[], Any], *, table_every: int = 1) -> None:
+        self._summary_writer = summary_writer
+        self._table_every = table_every
+        self._writer: TensorBoardWriter | None = None
 
-def _image(layers: Sequence[LayerLoads]) -> Tensor:
-    width = max(len(layer.counts) for layer in layers)
-    image = torch.tensor(_NO_EXPERT, dtype=torch.uint8).repeat(len(layers), width, 1)
-    for row, layer in enumerate(layers):
-        image[row, : len(layer.counts)] = _colours(layer.counts)
-    return image
+    def open(self, run: Run) -> None:
+        """Find the host's SummaryWriter; RuntimeError without one."""
+        host = self._summary_writer()
+        if host is None:
+            raise RuntimeError("the host has no SummaryWriter")
+        self._writer = TensorBoardWriter(summary_writer=host, scalars=False, table_every=self._table_every)
+        self._writer.open(run)
 
+    def write(self, export: Export) -> None:
+        """An image per stack."""
+        if self._writer is not None:
+            self._writer.write(export)
 
-def _colours(counts: Tensor) -> Tensor:
-    """uint8 ``[experts, 3]`` of int64 counts ``[experts]``."""
-    under, ideal, over = (torch.tensor(colour, dtype=torch.float64) for colour in (_UNDER, _IDEAL, _OVER))
-    ratio = counts.double() * len(counts) / counts.sum().clamp(min=1)
-    level = (ratio.log2() / _DOUBLINGS).clamp(-1, 1)[:, None]
-    colours = ideal + level.abs() * (torch.where(level < 0, under, over) - ideal)
-    colours[counts == 0] = torch.tensor(_IDLE, dtype=torch.float64)
-    return colours.round().to(torch.uint8)
+    def close(self) -> None:
+        """The event file stays open: it is the host's."""
