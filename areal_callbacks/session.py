@@ -29,6 +29,7 @@ from areal_callbacks.monitors.throughput import Estimator, ThroughputMonitor
 from areal_callbacks.monitors.training_forward import TrainingForward
 from areal_callbacks.publisher import Publisher, default_publisher
 from areal_callbacks.topology import Topology
+from areal_callbacks.writers.base import MetricWriter
 
 _OPEN: list[weakref.ref[MetricsSession]] = []
 
@@ -50,13 +51,14 @@ class MetricsSession:
         session.close()
 
     Between exports nothing waits for the device and nothing is communicated. ``export`` is ``reduce`` (the collectives)
-    followed by ``emit`` (deriving and publishing); a host that can log only at other moments than those at which all its
-    ranks meet calls the two itself, and several reduced intervals become one.
+    followed by ``emit`` (deriving and publishing); a host that can log only at other moments than those at which all
+    its ranks meet calls the two itself, and several reduced intervals become one.
 
     Args:
         config: a :class:`MetricsConfig`, a mapping of its keys or the path of a YAML file.
         output_dir: where files go unless the configuration says so; ``./areal_metrics/<time>`` if neither does.
         name: of the run, for people.
+        guests: writers into the trackers of the host, called inside ``emit`` on the caller's thread.
         **overrides: configuration keys.
 
     Attributes:
@@ -69,13 +71,17 @@ class MetricsSession:
         *,
         output_dir: str | Path | None = None,
         name: str = "",
+        guests: Sequence[MetricWriter] = (),
         **overrides: Any,
     ) -> None:
         self.config = MetricsConfig.make(config, **overrides)
         self.tracker = StatsTracker()
         self.topology = Topology()
         self._name = name
-        self._output_dir = Path(self.config.output_dir or output_dir or Path("areal_metrics", time.strftime("%Y%m%d-%H%M%S")))
+        self._guests = tuple(guests)
+        self._output_dir = Path(
+            self.config.output_dir or output_dir or Path("areal_metrics", time.strftime("%Y%m%d-%H%M%S"))
+        )
         self._forward = TrainingForward(self)
         self._throughput: ThroughputMonitor | None = None
         self._moe: MoEBalanceMonitor | None = None
@@ -83,6 +89,7 @@ class MetricsSession:
         self._pending: Interval | None = None
         self._publisher: Publisher | None = None
         self._begins_with_forward = False
+        self._attached = False
         self._closed = False
         _OPEN.append(weakref.ref(self))
 
@@ -96,10 +103,13 @@ class MetricsSession:
         *,
         device: torch.device | None = None,
         begin_with_forward: bool = False,
+        forward_methods: Sequence[tuple[nn.Module, str]] = (),
         inputs_of: Sequence[nn.Module] | None = None,
         flops_estimator: Estimator | None = None,
     ) -> MetricsSession:
         """Observe a model (or the parts of one), as wrapped as the loop calls it, and its optimizers.
+
+        Called again, further models and optimizers join the run; the first call decides topology, device and FLOPs.
 
         Args:
             model: what the loop calls; several parts for a pipeline.
@@ -108,28 +118,53 @@ class MetricsSession:
             topology: who contributes what; by default every process has its own data.
             device: where the model trains, if not where its first parameter lies.
             begin_with_forward: a training forward begins the span, for hosts without an earlier event.
+            forward_methods: (module, name) of methods that the host calls instead of the module itself.
             inputs_of: the parts that are given the batch, all by default; a later part of a pipeline is given it again,
                 or hidden states.
             flops_estimator: training FLOPs of one sequence, for a model without a Hugging Face configuration.
         """
         parts = [model] if isinstance(model, nn.Module) else list(model)
-        self.topology = topology or Topology.data_parallel()
-        self._begins_with_forward = begin_with_forward
         device = device or _device_of(parts)
+        if not self._attached:
+            self._attached = True
+            self.topology = topology or Topology.data_parallel()
+            self._make_monitors(parts, device, flops_estimator)
+        self._begins_with_forward = begin_with_forward
+        if self._moe is not None:  # also without a router here: another rank may have some, and this one may write
+            self._moe.attach(parts, device)
+        self._forward.attach(parts, inputs_of=inputs_of)
+        for module, name in forward_methods:
+            self._forward.attach_method(module, name)
+        for part in [optimizer] if isinstance(optimizer, Optimizer) else optimizer or ():
+            self.observe_optimizer(part)
+        return self
+
+    def observe_optimizer(self, optimizer: Optimizer, *, begins: bool = True) -> None:
+        """Count and time the real steps of an optimizer through torch's own hooks.
+
+        Args:
+            optimizer: a torch optimizer, or Accelerate's or Lightning's wrapper of one.
+            begins: its step begins with ``step()``; otherwise the host calls ``optimizer_begin``, because forward and
+                backward run in a closure inside the step.
+        """
+        while isinstance(getattr(optimizer, "optimizer", None), Optimizer):
+            optimizer = optimizer.optimizer  # type: ignore[attr-defined]
+        if begins:
+            self._optimizer_hooks.append(optimizer.register_step_pre_hook(lambda *_: self.optimizer_begin()))
+        self._optimizer_hooks.append(optimizer.register_step_post_hook(lambda *_: self.optimizer_end()))
+        self.expect_optimizer()
+
+    def _make_monitors(
+        self, parts: Sequence[nn.Module], device: torch.device, flops_estimator: Estimator | None
+    ) -> None:
         if self.config.throughput:
             self._throughput = self._make_throughput(parts, device, flops_estimator)
         if self.config.moe_balance.enabled:
-            moe = MoEBalanceMonitor(
+            self._moe = MoEBalanceMonitor(
                 self._forward,
                 contributes_routes=self.topology.routes,
                 extended=self.config.moe_balance.extended,
             )
-            moe.attach(parts, device)
-            self._moe = moe  # also without a router here: another rank may have some, and this one may be the writer
-        self._forward.attach(parts, inputs_of=inputs_of)
-        for part in [optimizer] if isinstance(optimizer, Optimizer) else optimizer or ():
-            self._observe_optimizer(part)
-        return self
 
     def _make_throughput(
         self, parts: Sequence[nn.Module], device: torch.device, flops_estimator: Estimator | None
@@ -147,14 +182,6 @@ class MetricsSession:
             contributes_tokens=self.topology.tokens,
             token_count_fn=self.config.token_count_fn,
         )
-
-    def _observe_optimizer(self, optimizer: Optimizer) -> None:
-        while isinstance(getattr(optimizer, "optimizer", None), Optimizer):  # Accelerate's and Lightning's wrappers
-            optimizer = optimizer.optimizer
-        self._optimizer_hooks.append(optimizer.register_step_pre_hook(lambda *_: self.optimizer_begin()))
-        self._optimizer_hooks.append(optimizer.register_step_post_hook(lambda *_: self.optimizer_end()))
-        if self._throughput is not None:
-            self._throughput.has_optimizer = True
 
     # -- events of the host, on the step path
 
@@ -199,7 +226,7 @@ class MetricsSession:
             self._throughput.optimizer_skipped()
 
     def count_sequences(self, lengths: Any) -> None:
-        """Count a batch whose lengths the host knows better than the forward's arguments, which are ignored from then on.
+        """Count a batch whose lengths the host knows better than the forward's arguments, which then no longer count.
 
         Args:
             lengths: :class:`~areal_callbacks.monitors.sequence_lengths.Lengths`, or integers, or an integer tensor.
@@ -278,10 +305,8 @@ class MetricsSession:
 
     def _sources(self, measured: bool) -> list[Source]:
         sources = [Source("stats", self._recorded, self.topology.stats)]
-        for monitor in (self._throughput, self._moe) if measured else ():
-            if monitor is not None:
-                sources.append(Source(monitor.family, _unless_failed(self._forward, monitor)))
-        return sources
+        monitors = [monitor for monitor in (self._throughput, self._moe) if measured and monitor is not None]
+        return sources + [Source(monitor.family, _unless_failed(self._forward, monitor)) for monitor in monitors]
 
     def _recorded(self) -> Records:
         own = self.tracker.collect()
@@ -301,7 +326,9 @@ class MetricsSession:
 
     def _publish(self, export: Export) -> None:
         if self._publisher is None:
-            self._publisher = default_publisher(Run(self._output_dir, self.config.to_dict(), self._name))
+            self._publisher = default_publisher(
+                Run(self._output_dir, self.config.to_dict(), self._name), self.config, self._guests
+            )
         self._publisher.publish(export)
 
     # -- life
@@ -382,5 +409,3 @@ def _devices(parts: Sequence[nn.Module]) -> int:
 
 def _known_peak(device: torch.device) -> float | None:
     return peak_flops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
-
-

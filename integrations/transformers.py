@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
 from areal_callbacks.config import MetricsConfig, MetricsOptions
 from areal_callbacks.core.reporting import report_once
-from areal_callbacks.monitors.sequence_lengths import sequence_lengths
+from areal_callbacks.integrations._hf_trainer import (
+    ExportableState,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+    calling_trainer,
+    integration_utils,
+    measurable,
+    optimizer_of,
+    topology_of,
+)
 from areal_callbacks.patches import Patches
 from areal_callbacks.session import MetricsSession
-from areal_callbacks.topology import Topology, default_world
-
-try:
-    from accelerate.utils import DistributedType
-    from torch.optim import Optimizer
-    from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-    from transformers.integrations import integration_utils
-    from transformers.trainer_callback import ExportableState
-except ImportError as error:
-    raise ImportError("this callback needs transformers: pip install 'areal-callbacks[transformers]'") from error
 
 _EVALUATION_PREFIXES = ("eval_", "test_")
+_FUNCTIONS: dict[str, Callable[..., Any]] = {}  # what a checkpoint can only name, by that name
 
 
 class AReaLMetricsCallback(TrainerCallback, ExportableState):
@@ -46,6 +48,10 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
 
     Raises:
         ValueError: an unknown key or a bad value, with the choices.
+
+    Attributes:
+        session: what runs during a training; None before and after.
+        saved_totals: the cumulative counters, as a checkpoint keeps them.
     """
 
     def __init__(
@@ -55,6 +61,9 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
         evaluate_before_train: bool = False,
         **options: Unpack[MetricsOptions],
     ) -> None:
+        if not isinstance(evaluate_before_train, bool):
+            raise ValueError(f"evaluate_before_train must be True or False, got {evaluate_before_train!r}")  # noqa: TRY004
+        options["token_count_fn"] = _function(options.get("token_count_fn"))
         self.config = MetricsConfig.make(config, **options)
         self.evaluate_before_train = evaluate_before_train
         self.session: MetricsSession | None = None
@@ -64,6 +73,7 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
         self._events = 0
         self._reduced_at = -1
         self._due = False
+        self._evaluates_first = False
         self._own_names: frozenset[str] = frozenset()
 
     # -- life of a training
@@ -72,19 +82,25 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._release()
-        trainer = _calling_trainer()
+        trainer = calling_trainer()
         if trainer is None:
             report_once("transformers:trainer", "no Trainer called on_train_begin: nothing will be measured")
             return
-        session = MetricsSession(self.config, output_dir=Path(args.output_dir, "areal_metrics"), name=args.run_name or "")
-        session.attach(trainer.model_wrapped, _optimizer(trainer), _topology(trainer), device=args.device)
+        if _is_second(self, trainer):
+            report_once("transformers:twice", "this Trainer has two metrics callbacks: the later one does nothing")
+            return
+        session = MetricsSession(
+            measurable(self.config, trainer),
+            output_dir=Path(args.output_dir, "areal_metrics"),
+            name=args.run_name or "",
+        )
         self.session, self._trainer = session, trainer
+        session.attach(trainer.model_wrapped, optimizer_of(trainer), topology_of(trainer), device=args.device)
         self._events, self._reduced_at, self._due = 0, state.global_step, False
+        self._evaluates_first = self.evaluate_before_train and state.global_step == 0 and not args.eval_on_start
         self._restore_totals(state)
         self._wrap(trainer)
         _observe_trl(trainer, session, self._patches)
-        if self.evaluate_before_train and state.global_step == 0 and not args.eval_on_start:
-            trainer.evaluate()
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -109,20 +125,19 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
 
     def _wrap(self, trainer: Trainer) -> None:
         handler, wrap = trainer.callback_handler, self._patches.wrap
-        for owner, name in (
-            (trainer, "_run_epoch"),
-            (trainer, "_evaluate"),
-            (handler, "on_epoch_begin"),
-        ):
-            wrap(owner, name, self._released_on_error)
-        wrap(trainer, "_finalize_training", self._around_finalize)
         wrap(trainer, "_save_checkpoint", self._around_save)
+        wrap(handler, "on_epoch_begin", self._around_epoch_begin)
         wrap(handler, "on_step_end", self._around_boundary)  # around all callbacks: a later one may still ask for a log
         wrap(handler, "on_epoch_end", self._around_boundary)
         wrap(handler, "on_log", self._around_log)
         wrap(integration_utils, "rewrite_logs", self._around_rewrite)
-        if _context_parallel_size(trainer) > 1:
+        if trainer.get_cp_size() > 1:
             wrap(trainer, "training_step", self._around_sharded_step)
+        later_callbacks = handler.callbacks[handler.callbacks.index(self) + 1 :]
+        guarded = [(callback, "on_train_begin") for callback in later_callbacks if hasattr(callback, "__dict__")]
+        for owner, name in [*guarded, (handler, "on_epoch_begin"), (trainer, "_run_epoch"), (trainer, "_evaluate")]:
+            wrap(owner, name, self._released_on_error)
+        wrap(trainer, "_finalize_training", self._around_finalize)
 
     def _released_on_error(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         try:
@@ -131,16 +146,24 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
             self._release()
             raise
 
+    def _around_epoch_begin(self, original: Callable[..., TrainerControl], *args: Any, **kwargs: Any) -> TrainerControl:
+        """The first epoch is the first moment at which every callback has begun."""
+        if self._evaluates_first and self._trainer is not None:
+            self._evaluates_first = False
+            self._trainer.evaluate()
+        return original(*args, **kwargs)
+
     def _around_boundary(
         self,
         original: Callable[..., TrainerControl],
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
+        **kwargs: Any,
     ) -> TrainerControl:
         if self.session is not None:
             self.session.end()
-        control = original(args, state, control)
+        control = original(args, state, control, **kwargs)
         trainer = self._trainer
         if trainer is not None and control.should_log and state.global_step > trainer._globalstep_last_logged:
             self._events += 1
@@ -156,17 +179,23 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
         return original(*args, **kwargs)
 
     def _around_finalize(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The tail interval joins the row of ``train_runtime``."""
-        if self._trainer is not None and self.session is not None:
-            self._reduce(self._trainer.state)
-            self._due = self.session.has_pending
-        return self._released_on_error(original, *args, **kwargs)
+        """The tail interval joins the row of ``train_runtime``, with what a last evaluation recorded."""
+        try:
+            if self._trainer is not None and self.session is not None:
+                if not self._reduce(self._trainer.state):
+                    self.session.reduce(measured=False)
+                self._due = self.session.has_pending
+            return original(*args, **kwargs)
+        finally:
+            self._release()
 
-    def _reduce(self, state: TrainerState) -> None:
+    def _reduce(self, state: TrainerState) -> bool:
         """Collective. Its condition is the step count, which is equal on all ranks."""
-        if self.session is not None and state.global_step > self._reduced_at:
+        due = self.session is not None and state.global_step > self._reduced_at
+        if due and self.session is not None:
             self._reduced_at = state.global_step
             self.session.reduce()
+        return due
 
     def _around_log(
         self,
@@ -200,39 +229,57 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
         others = {name: value for name, value in logs.items() if name not in self._own_names}
         return {**original(others), **{name: logs[name] for name in self._own_names if name in logs}}
 
-    def _around_sharded_step(self, original: Callable[..., Any], model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def _around_sharded_step(
+        self, original: Callable[..., Any], model: Any, inputs: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         """Context parallelism shards the batch in place before the model sees it."""
-        lengths = sequence_lengths((), inputs) if isinstance(inputs, Mapping) else None
-        if lengths is not None and self.session is not None:
-            self.session.count_sequences(lengths)
+        if self.session is not None:
+            self.session.count_inputs(inputs)
         return original(model, inputs, *args, **kwargs)
 
     # -- checkpoints
 
     def state(self) -> dict[str, Any]:
         """For the Trainer's checkpoint; called on the saving rank only, after the ranks have met."""
-        totals = self.saved_totals if self.session is None else self.session.state_dict()
-        return {
-            "args": {"config": self.config.to_dict(), "evaluate_before_train": self.evaluate_before_train},
-            "attributes": {"saved_totals": totals},
+        arguments: dict[str, Any] = {
+            "config": self.config.to_dict(),
+            "evaluate_before_train": self.evaluate_before_train,
         }
+        if self.config.token_count_fn is not None:
+            arguments["token_count_fn"] = _remember(self.config.token_count_fn)
+        totals = self.saved_totals if self.session is None else self.session.state_dict()
+        return {"args": arguments, "attributes": {"saved_totals": totals}}
 
     def _restore_totals(self, state: TrainerState) -> None:
         name = type(self).__name__
         saved = state.stateful_callbacks.setdefault(name, self.state())  # a checkpoint of a run without this callback
-        saved = saved[-1] if isinstance(saved, list) else saved
-        if self.session is not None and self.config.resume_totals and state.global_step > 0:
-            self.session.load_state_dict(saved["attributes"]["saved_totals"])
+        if self.session is None or not self.config.resume_totals or state.global_step == 0:
+            return
+        try:
+            self.session.load_state_dict(
+                (saved[-1] if isinstance(saved, list) else saved)["attributes"]["saved_totals"]
+            )
+        except (LookupError, TypeError) as error:
+            report_once("transformers:totals", f"the checkpoint's totals cannot be read, they restart: {error!r}")
 
 
-def _calling_trainer() -> Trainer | None:
-    """No event hands a callback its trainer; it is the one that is calling."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if isinstance(frame.f_locals.get("self"), Trainer):
-            return frame.f_locals["self"]
-        frame = frame.f_back
-    return None
+def _function(given: Callable[..., Any] | str | None) -> Callable[..., Any] | None:
+    """The user's function, also where a checkpoint could only keep its name."""
+    if not isinstance(given, str):
+        return given
+    if given not in _FUNCTIONS:
+        report_once("transformers:function", f"the checkpoint's token_count_fn {given} is not given: masks are read")
+    return _FUNCTIONS.get(given)
+
+
+def _remember(function: Callable[..., Any]) -> str:
+    name = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+    _FUNCTIONS[name] = function
+    return name
+
+
+def _is_second(callback: AReaLMetricsCallback, trainer: Trainer) -> bool:
+    return next(c for c in trainer.callback_handler.callbacks if isinstance(c, AReaLMetricsCallback)) is not callback
 
 
 def _observe_trl(trainer: Trainer, session: MetricsSession, patches: Patches) -> None:
@@ -241,41 +288,3 @@ def _observe_trl(trainer: Trainer, session: MetricsSession, patches: Patches) ->
         from areal_callbacks.integrations import trl
 
         trl.observe(trainer, session, patches)
-
-
-def _optimizer(trainer: Trainer) -> Optimizer | None:
-    """The optimizer that really steps, where its steps can be seen."""
-    if trainer.accelerator.distributed_type == DistributedType.DEEPSPEED:
-        report_once("transformers:deepspeed", "DeepSpeed steps inside backward: optimizer steps are not timed or counted")
-        return None
-    return trainer.optimizer if isinstance(trainer.optimizer, Optimizer) else None
-
-
-def _topology(trainer: Trainer) -> Topology:
-    """Tensor-parallel ranks repeat each other's data; context-parallel ranks share sequences but route their own part."""
-    tensor_rank = _rank_in(trainer, "tp", trainer.get_tp_size())
-    context_rank = _rank_in(trainer, "cp", trainer.get_cp_size())
-    if trainer.get_sp_size() > 1:
-        report_once(
-            "transformers:sp",
-            "sequence parallelism hands every rank a part of each sequence: estimated FLOPs take each part as a sequence",
-        )
-    return Topology(
-        world=default_world(),
-        tokens=tensor_rank == 0 and context_rank == 0,
-        routes=tensor_rank == 0,
-        stats=tensor_rank == 0,
-    )
-
-
-def _rank_in(trainer: Trainer, dimension: str, size: int) -> int:
-    if size <= 1:
-        return 0
-    mesh = trainer.accelerator.torch_device_mesh
-    if mesh is not None and dimension in (mesh.mesh_dim_names or ()):
-        return int(mesh.get_local_rank(dimension))
-    return int(trainer.args.process_index % size)  # a model parallelised at load time: the innermost dimension
-
-
-def _context_parallel_size(trainer: Trainer) -> int:
-    return int(trainer.get_cp_size())

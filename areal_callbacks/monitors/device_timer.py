@@ -40,7 +40,7 @@ def make_timer(device: torch.device) -> Timer:
 
 
 class WallTimer:
-    """Wall-clock spans. On an accelerator the device is awaited at the end of an interval only, and that wait counts."""
+    """Wall-clock spans. An accelerator is awaited at the end of an interval only, and that wait counts."""
 
     def __init__(
         self, *, clock: Callable[[], float] = time.perf_counter, synchronise: Callable[[], None] | None = None

@@ -17,6 +17,7 @@ class LengthHistogram:
     def __init__(self) -> None:
         self._counts: Tensor | None = None
         self._host: Counter[int] = Counter()
+        self._unbounded: list[Tensor] = []
 
     def add(self, lengths: Lengths) -> None:
         """Count the lengths of one batch."""
@@ -28,11 +29,34 @@ class LengthHistogram:
         self._counts.scatter_add_(0, values, torch.ones_like(values))
 
     def add_host(self, lengths: Iterable[int]) -> None:
-        """Count lengths that are Python integers already."""
-        self._host.update(lengths)
+        """Count lengths that the host knows.
+
+        Raises:
+            ValueError: a length is negative or no integer.
+        """
+        values = list(lengths)
+        if not all(isinstance(value, int) and value >= 0 for value in values):
+            raise ValueError(f"sequence lengths must be nonnegative integers, got {values!r}")
+        self._host.update(values)
+
+    def add_unbounded(self, lengths: Tensor) -> None:
+        """Count an integer tensor whose largest value the host does not know; it is kept until :meth:`take`.
+
+        Raises:
+            TypeError: the tensor holds no integers.
+        """
+        if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
+            raise TypeError(f"sequence lengths must be integers, got a tensor of {lengths.dtype}")
+        if lengths.device.type == "cpu":
+            self.add_host(lengths.reshape(-1).tolist())
+        else:
+            self._unbounded.append(lengths.detach().reshape(-1).long())
 
     def take(self) -> dict[int, int]:
         """{length: sequences} without zero lengths, and start over; copies from the device."""
+        for lengths in self._unbounded:
+            self._host.update(lengths.tolist())
+        self._unbounded.clear()
         taken, self._host = self._host, Counter()
         if self._counts is not None:
             counts = self._counts.to("cpu", copy=True)

@@ -24,8 +24,9 @@ class Lengths(NamedTuple):
 def sequence_lengths(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Lengths | None:
     """The original lengths: padding is not counted, prompt and response both are.
 
-    In this order: ``cu_seq_lens_q`` (packed), a 2-D ``attention_mask``, ``position_ids`` that restart (packed or
-    padding-free), else the full width of ``input_ids`` or ``inputs_embeds``, or of the first positional integer tensor.
+    In this order: ``cu_seq_lens_q`` (packed); a 2-D ``attention_mask``, split where ``position_ids`` restart; such
+    ``position_ids`` alone (packed or padding-free); else the full width of ``input_ids`` or ``inputs_embeds``, or of
+    the first positional integer tensor.
     A mapping or sequence as first argument, as a batch comes to a training step, is looked into.
 
     Returns:
@@ -40,24 +41,27 @@ def sequence_lengths(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Lengths 
     if boundaries is not None:
         bound = tokens.shape[:2].numel() if tokens is not None else None
         return None if bound is None else Lengths(boundaries.reshape(-1).diff().clamp(0, bound).long(), bound)
-    mask = kwargs.get("attention_mask")
-    if isinstance(mask, Tensor) and mask.dim() == 2:
+    mask = _two_dimensional(kwargs, "attention_mask")
+    positions = _two_dimensional(kwargs, "position_ids")
+    if positions is not None and mask is not None and positions.shape[-1] == mask.shape[-1]:
+        return Lengths(_segment_lengths(positions.expand(mask.shape), mask != 0), mask.shape[-1])
+    if mask is not None:
         return Lengths((mask != 0).sum(-1), mask.shape[-1])
     if tokens is None:
         return None
     batch, width = tokens.shape[:2]
-    positions = kwargs.get("position_ids")
-    if isinstance(positions, Tensor) and positions.dim() == 2 and positions.shape[-1] == width:
-        return Lengths(_segment_lengths(positions.expand(batch, width)), width)
+    if positions is not None and positions.shape[-1] == width:
+        positions = positions.expand(batch, width)
+        return Lengths(_segment_lengths(positions, torch.ones_like(positions)), width)
     return Lengths(torch.full((batch,), width, dtype=torch.long, device=tokens.device), width)
 
 
-def _segment_lengths(positions: Tensor) -> Tensor:
-    """Lengths of the runs between restarts of the positions, spread over as many slots as there are tokens."""
+def _segment_lengths(positions: Tensor, present: Tensor) -> Tensor:
+    """Tokens that are present between two restarts of the positions, in as many slots as there are positions."""
     starts = torch.ones_like(positions, dtype=torch.bool)
     starts[:, 1:] = positions[:, 1:] <= positions[:, :-1]
     segments = starts.reshape(-1).cumsum(0) - 1
-    return torch.zeros_like(segments).scatter_add_(0, segments, torch.ones_like(segments))
+    return torch.zeros_like(segments).scatter_add_(0, segments, present.reshape(-1).long())
 
 
 def _token_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
@@ -69,6 +73,11 @@ def _token_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | No
         if isinstance(value, Tensor) and value.dim() == 2 and not (value.is_floating_point() or value.is_complex()):
             return value
     return None
+
+
+def _two_dimensional(kwargs: Mapping[str, Any], name: str) -> Tensor | None:
+    value = kwargs.get(name)
+    return value if isinstance(value, Tensor) and value.dim() == 2 else None
 
 
 def _first(kwargs: Mapping[str, Any], *names: str) -> Tensor | None:

@@ -22,12 +22,23 @@ _LIMB = 1 << 26
 
 @dataclass
 class Totals:
-    """Sums since the start of the run. ``flops`` is None once an interval had no estimate."""
+    """Sums since the start of the run; None once an interval could not tell its tokens, or had no estimate."""
 
-    tokens: int = 0
+    tokens: int | None = 0
     seconds: float = 0.0
     flops: float | None = 0
     optimizer_steps: int = 0
+
+    def metrics(self) -> dict[str, float]:
+        """The cumulative metrics that these sums tell."""
+        metrics = {"train_perf/total_seconds": self.seconds}
+        if self.tokens is not None:
+            metrics["train_perf/total_tokens"] = float(self.tokens)
+        if self.seconds > 0:
+            for name, amount in (("tokens", self.tokens), ("estimated_flops", self.flops)):
+                if amount is not None:
+                    metrics[f"train_perf/cumulative_{name}_per_second"] = amount / self.seconds
+        return metrics
 
 
 class ThroughputMonitor(Observer):
@@ -65,7 +76,7 @@ class ThroughputMonitor(Observer):
     Attributes:
         has_optimizer: somebody reports optimizer steps, so that zero of them is a number.
         may_skip: somebody reports skipped optimizer steps, so that zero of them is a number.
-        host_counts: the host calls :meth:`count`, forwards are not read.
+        host_counts: the host counts, forwards are not read.
         totals: sums since the start of the run.
     """
 
@@ -99,15 +110,18 @@ class ThroughputMonitor(Observer):
 
     def on_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
         """Count the sequences of a training forward; False where these arguments do not tell."""
-        return self._count(args, kwargs, last) is not False
+        return self.host_counts or self._read(args, kwargs, last) is not False
+
+    def count_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """Count the sequences of a batch that the host changes before its model sees it."""
+        self.host_counts = True
+        self._read((), inputs, True)
 
     @guarded
-    def _count(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], last: bool) -> bool:
-        if self.host_counts:
-            return True
+    def _read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], last: bool) -> bool:
         if self._token_count_fn is not None:
             if last:
-                self.count(self._token_count_fn(*args, **kwargs))
+                self._add(self._token_count_fn(*args, **kwargs))
             return last
         lengths = sequence_lengths(args, kwargs)
         if lengths is not None:
@@ -118,10 +132,8 @@ class ThroughputMonitor(Observer):
     @guarded
     def count(self, lengths: Any) -> None:
         """Count sequences whose lengths the host knows better than the forward's arguments."""
-        if isinstance(lengths, Lengths):
-            self._lengths.add(lengths)
-        else:
-            self._add_counted(lengths)
+        self.host_counts = True
+        self._add(lengths)
 
     @guarded
     def begin(self) -> None:
@@ -153,9 +165,13 @@ class ThroughputMonitor(Observer):
         self.may_skip = True
         self._skipped_steps += 1
 
-    def _add_counted(self, lengths: Any) -> None:
-        values = lengths.reshape(-1).tolist() if isinstance(lengths, Tensor) else lengths
-        self._lengths.add_host(int(v) for v in ([values] if isinstance(values, int | float) else values))
+    def _add(self, lengths: Any) -> None:
+        if isinstance(lengths, Lengths):
+            self._lengths.add(lengths)
+        elif isinstance(lengths, Tensor):
+            self._lengths.add_unbounded(lengths)
+        else:
+            self._lengths.add_host([lengths] if isinstance(lengths, int) else lengths)
 
     # -- export
 
@@ -167,14 +183,14 @@ class ThroughputMonitor(Observer):
         steps, self._optimizer_steps = self._optimizer_steps, 0
         skipped, self._skipped_steps = self._skipped_steps, 0
         unreadable, self._unreadable_batches = self._unreadable_batches, 0
-        sums = {
+        sums: dict[str, list[float]] = {
             "tokens": [sum(length * count for length, count in lengths.items())],
             "flops": [flops // _LIMB, flops % _LIMB] if flops is not None else [0, 0],
             "seconds": [seconds],
             "peak_flops": [self._peak_flops or 0.0],
             "ranks": [1],
         }
-        maxima = {
+        maxima: dict[str, list[float]] = {
             "interval": [1],
             "seconds": [seconds],
             "optimizer_seconds": [optimizer_seconds],
@@ -202,7 +218,7 @@ class ThroughputMonitor(Observer):
         """Add a reduced interval to the totals."""
         interval = _Interval.of(reduced)
         totals = self.totals
-        totals.tokens += interval.tokens or 0
+        totals.tokens = None if interval.tokens is None or totals.tokens is None else totals.tokens + interval.tokens
         totals.seconds += interval.seconds
         totals.optimizer_steps += interval.optimizer_steps
         totals.flops = None if interval.flops is None or totals.flops is None else totals.flops + interval.flops
@@ -216,18 +232,7 @@ class ThroughputMonitor(Observer):
                 "a forward's arguments do not tell how many tokens it was given, so tokens and FLOPs are left out; "
                 "pass token_count_fn",
             )
-        return {**interval.metrics(), **self._total_metrics(interval)}
-
-    def _total_metrics(self, interval: _Interval) -> dict[str, float]:
-        totals = self.totals
-        metrics: dict[str, float] = {"train_perf/total_seconds": totals.seconds}
-        if interval.tokens is not None:
-            metrics["train_perf/total_tokens"] = float(totals.tokens)
-            if totals.seconds > 0:
-                metrics["train_perf/cumulative_tokens_per_second"] = totals.tokens / totals.seconds
-            if totals.seconds > 0 and totals.flops is not None:
-                metrics["train_perf/cumulative_estimated_flops_per_second"] = totals.flops / totals.seconds
-        return metrics
+        return {**interval.metrics(), **self.totals.metrics()}
 
     def state_dict(self) -> dict[str, Any]:
         """The totals, JSON-serialisable."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from torch.utils.module_tracker import ModuleTracker
 
 from areal_callbacks.core.guard import Observer, guarded
+from areal_callbacks.monitors.module_hook import ModuleHook
 from areal_callbacks.patches import Patches
 
 
@@ -22,7 +24,7 @@ class ForwardListener(Protocol):
         """A training forward begins."""
 
     def on_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
-        """What a model was given: nested models first, at last the outermost module. Returns whether that was enough."""
+        """What a model was given: nested models first, the outermost module at last. Says if that was enough."""
 
 
 _BACKWARD = ModuleTracker()
@@ -31,9 +33,9 @@ _BACKWARD = ModuleTracker()
 class TrainingForward(Observer):
     """Knows, while a forward runs, whether it is one that trains.
 
-    Asked where a model is entered: training mode, gradients enabled, not a recomputation inside backward. So evaluation,
-    ``no_grad`` forwards, generation and activation recomputation do not count, and what runs inside a counting forward
-    does, also under reentrant checkpointing, which hides the gradients from inner modules.
+    Asked where a model is entered: training mode, gradients enabled, not a recomputation inside backward. So
+    evaluation, ``no_grad`` forwards, generation and activation recomputation do not count, and what runs inside a
+    counting forward does, also under reentrant checkpointing, which hides the gradients from inner modules.
 
     Two kinds of entries are watched: the outermost module that the loop calls, and inside it the models that take their
     inputs by keyword. Such a model decides for itself (a reference model runs under ``no_grad`` inside a training step)
@@ -42,12 +44,14 @@ class TrainingForward(Observer):
 
     Attributes:
         active: inside a training forward now. Read by counting operators at run time.
+        forwards: training forwards so far.
     """
 
     family = "training_forward"
 
     def __init__(self, listener: ForwardListener | None = None) -> None:
         self.active = False
+        self.forwards = 0
         self._listener = listener
         self._roots: list[nn.Module] = []
         self._without_inputs: set[nn.Module] = set()
@@ -56,6 +60,7 @@ class TrainingForward(Observer):
         self._handles: list[RemovableHandle] = []
         self._patches = Patches()
 
+    @guarded
     def attach(self, roots: Iterable[nn.Module], *, inputs_of: Iterable[nn.Module] | None = None) -> None:
         """Hook the modules that the training loop calls, and the models nested in them.
 
@@ -71,13 +76,14 @@ class TrainingForward(Observer):
                 self._without_inputs.update((root, *_nested_models(root)))
             for module in (root, *_nested_models(root)):
                 if module._compiled_call_impl is None:
-                    self._handles.append(module.register_forward_pre_hook(self._before_eager, with_kwargs=True))
-                    self._handles.append(module.register_forward_hook(self._after_eager, always_call=True))
+                    before, after = ModuleHook(self._before_eager), ModuleHook(self._after_eager)
+                    self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+                    self._handles.append(module.register_forward_hook(after, always_call=True))
                 else:  # module.compile() traces the hooks: stay outside of what was compiled
                     self._wrap(module, "_compiled_call_impl")
 
     def attach_method(self, module: nn.Module, name: str) -> None:
-        """Treat a call of ``module.<name>`` as a forward of the module, for hosts that do not go through ``__call__``."""
+        """Treat a call of ``module.<name>`` as a forward of the module, for hosts that do not use ``__call__``."""
         self._roots.append(module)
         self._wrap(module, name)
 
@@ -97,7 +103,7 @@ class TrainingForward(Observer):
         if not torch.compiler.is_compiling():
             self._before(module, args, kwargs)
 
-    def _after_eager(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:  # noqa: ARG002
+    def _after_eager(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if not torch.compiler.is_compiling():
             self._after(module)
 
@@ -121,12 +127,15 @@ class TrainingForward(Observer):
             self._model = _Entry(module, args, kwargs)
             self._enter(self._model)
         if self._model.trains and not self._model.is_read and module not in self._without_inputs:
-            self._model.is_read = self._offer(args, kwargs, last=False)
+            if isinstance(self._outermost.module, nn.DataParallel):  # a replica is given a part of the batch
+                return
+            self._model.is_read = self._offer((), _by_name(module, args, kwargs), last=False)
             self._outermost.is_read |= self._model.is_read
 
     def _enter(self, entry: _Entry) -> None:
         began = self.active
         self.active = entry.trains
+        self.forwards += self.active and not began
         if self.active and not began and self._listener is not None:
             self._listener.on_forward()
 
@@ -156,7 +165,7 @@ class _Entry:
 
 
 def _is_recomputation() -> bool:
-    """Inside backward, except where reentrant checkpointing of the whole model makes that the forward with gradients."""
+    """Inside backward, except where reentrant checkpointing of the whole model makes it the forward with gradients."""
     if not _BACKWARD.is_bw:
         return False
     node = torch._C._current_autograd_node()
@@ -170,3 +179,12 @@ def _nested_models(root: nn.Module) -> list[nn.Module]:
 def _takes_model_inputs(module: nn.Module) -> bool:
     """A model of the Transformers kind: it has a configuration and takes its inputs by keyword."""
     return hasattr(module, "base_model_prefix") and hasattr(module, "config")
+
+
+def _by_name(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**dict(zip(_parameter_names(type(module).forward), args)), **kwargs} if args else kwargs
+
+
+@functools.lru_cache(maxsize=64)
+def _parameter_names(forward: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(inspect.signature(forward).parameters)[1:]
