@@ -1,9 +1,9 @@
 """Metrics that are derived from sums: quantiles, an effective sample size, a standard error.
 
 Such a number cannot be averaged over batches or ranks, but the sums that it follows from can be added. A
-:class:`Formula` names both: how many sums there are and what they say. A tracker adds the sums over batches, a reduction
-adds them over ranks and intervals, and whoever turns records into metrics derives the numbers last; the sums themselves
-never reach a logger.
+:class:`Formula` names both: how many sums there are and what they say. A tracker adds the sums over batches, a
+reduction adds them over ranks and intervals, and whoever turns records into metrics derives the numbers last; the sums
+themselves never reach a logger.
 
     @formula(width=2)
     def root_mean_square(sums):                       # a module-level function: its import path is its name
@@ -13,7 +13,8 @@ never reach a logger.
     tracker.sums(root_mean_square, torch.stack((mask.sum().double(), x[mask].double().square().sum())), "loss")
     tracker.export(reduce_group=group)                # {"loss/rms": ...}
 
-Records carry the import path with the sums, so that a rank that recorded nothing derives the same numbers as the others.
+Records carry the import path with the sums, so that a rank that recorded nothing derives the same numbers as the
+others.
 """
 
 from __future__ import annotations
