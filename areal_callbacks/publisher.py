@@ -5,8 +5,9 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -16,8 +17,10 @@ from typing import TYPE_CHECKING, Literal
 from areal_callbacks.core.reporting import report_once
 from areal_callbacks.writers.console import ConsoleWriter
 from areal_callbacks.writers.jsonl import JsonlWriter
+from areal_callbacks.writers.owned import owned_writers
 
 if TYPE_CHECKING:
+    from areal_callbacks.config import MetricsConfig
     from areal_callbacks.core.types import Export, Run
     from areal_callbacks.writers.base import MetricWriter
 
@@ -25,19 +28,20 @@ _numbers = count()
 
 
 class Publisher:
-    """Writes at once to the synchronous writers, and to the others from one background thread.
+    """Writes at once to the synchronous writers, and to the others in the background.
 
     Writers are opened at the first export. One that raises is reported once by name, closed and switched off; the
-    others go on. A writer that hangs holds up the other background writers but never the caller: once ``capacity``
-    exports wait, further ones reach the synchronous writers only. Nothing is published from a forked child of the
-    process that published first. What still waits at interpreter exit is flushed; a publisher that is forgotten before
-    ends in the background.
+    others go on. A writer that hangs holds up those on the same thread but never the caller: once ``capacity`` exports
+    wait there, further ones are dropped there. Nothing is published from a forked child of the process that published
+    first. What still waits at interpreter exit is flushed; a publisher that is forgotten before ends in the background.
 
     Args:
-        writers: the writers driven by the background thread.
+        writers: the writers driven in turn by one background thread.
         run: what the writers learn when they open.
         synchronous: the writers driven on the caller's thread, metrics.jsonl above all.
-        capacity: how many exports may wait for the background thread.
+        trackers: writers that may hang on a server: each has a background thread of its own. They are closed last, so
+            that they can hand over the files that the others wrote.
+        capacity: how many exports may wait for a background thread.
     """
 
     def __init__(
@@ -46,13 +50,17 @@ class Publisher:
         *,
         run: Run,
         synchronous: Iterable[MetricWriter] = (),
+        trackers: Iterable[MetricWriter] = (),
         capacity: int = 64,
     ) -> None:
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, got {capacity}")
         self._key = f"publisher {next(_numbers)}"
         self._synchronous = _Writers(synchronous, run, self._key)
-        self._background = _Background(_Writers(writers, run, self._key), capacity, self._key)
+        self._background = [
+            _Background(_Writers(group, run, self._key), capacity, f"{self._key} {number}")
+            for number, group in enumerate([list(writers), *([tracker] for tracker in trackers)])
+        ]
         self._process: int | None = None
         self._at_exit: Callable[[], None] | None = None
         self._closed = False
@@ -68,42 +76,69 @@ class Publisher:
         # The caller may go on to change its dictionaries, under the background thread's feet.
         export = replace(export, metrics=dict(export.metrics), host=dict(export.host))
         self._synchronous.write(export)
-        self._background.put(export)
+        for background in self._background:
+            background.put(export)
 
     def close(self, timeout: float = 30.0) -> None:
         """Close all writers; waits at most ``timeout`` seconds for the background ones, then gives them up."""
         self._closed = True
         if self._at_exit is not None:
+            _close(self._synchronous, self._background, self._process, timeout)
             atexit.unregister(self._at_exit)
             self._at_exit = None
-            _close(self._synchronous, self._background, self._process, timeout)
 
     def _owns_writers(self) -> bool:
         """Files, sockets and the thread belong to the process of the first export."""
         if self._process is None:
             self._process = os.getpid()
             parts = (self._synchronous, self._background, self._process)
-            self._at_exit = atexit.register(partial(_close, *parts))
+            self._at_exit = partial(_close, *parts)
+            for background in self._background:
+                background.before_exit = self._at_exit
+            _close_first_at_exit(self._at_exit)
             # The garbage collector runs in the middle of training, so it must not wait.
             weakref.finalize(self, _forget, *parts).atexit = False
         return self._process == os.getpid()
 
 
-def default_publisher(run: Run) -> Publisher:
-    """What every run gets, whatever trackers its host has: metrics.jsonl, and a summary on the console at the end."""
-    return Publisher([ConsoleWriter()], run=run, synchronous=[JsonlWriter()])
+def default_publisher(run: Run, config: MetricsConfig | None = None, guests: Iterable[MetricWriter] = ()) -> Publisher:
+    """What every run gets: metrics.jsonl, a summary on the console at the end, and the trackers that are wanted.
+
+    Args:
+        run: what the writers learn when they open.
+        config: its ``stats_logger`` names the trackers that are ours to open.
+        guests: writers into the trackers of the host, called on the caller's thread.
+    """
+    trackers = owned_writers(config.stats_logger, config.moe_balance) if config is not None else []
+    return Publisher([ConsoleWriter()], run=run, synchronous=[JsonlWriter(), *guests], trackers=trackers)
 
 
-def _close(synchronous: _Writers, background: _Background, process: int | None, timeout: float = 30.0) -> None:
+def _close(
+    synchronous: _Writers, backgrounds: Sequence[_Background], process: int | None, timeout: float = 30.0
+) -> None:
+    if process != os.getpid():
+        return
+    synchronous.close()
+    deadline = time.monotonic() + timeout
+    first, *trackers = backgrounds
+    first.close(timeout)
+    for tracker in trackers:
+        tracker.finish()
+    for tracker in trackers:
+        tracker.close(max(0.0, deadline - time.monotonic()))
+
+
+def _forget(synchronous: _Writers, backgrounds: Sequence[_Background], process: int) -> None:
     if process == os.getpid():
         synchronous.close()
-        background.close(timeout)
+        for background in backgrounds:
+            background.finish()
 
 
-def _forget(synchronous: _Writers, background: _Background, process: int) -> None:
-    if process == os.getpid():
-        synchronous.close()
-        background.finish()
+def _close_first_at_exit(close: Callable[[], None]) -> None:
+    """Exit handlers run last in, first out: a tracker's own, made when it opens, must not end its run before us."""
+    atexit.unregister(close)
+    atexit.register(close)
 
 
 class _GuardedWriter:
@@ -171,6 +206,8 @@ class _Background:
         self._queue: SimpleQueue[Export | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._dropped = 0
+        self._finished = False
+        self.before_exit: Callable[[], None] | None = None
 
     def put(self, export: Export) -> None:
         if not self._writers or not self._started():
@@ -187,7 +224,9 @@ class _Background:
 
     def finish(self) -> None:
         """Let the thread end once it has written what waits."""
-        self._queue.put(None)
+        if not self._finished:
+            self._finished = True
+            self._queue.put(None)
 
     def close(self, timeout: float) -> None:
         if self._thread is None:
@@ -213,6 +252,10 @@ class _Background:
         return True
 
     def _run(self) -> None:
+        opened = False
         while (export := self._queue.get()) is not None:
             self._writers.write(export)
+            if not opened and not self._finished and self.before_exit is not None:
+                _close_first_at_exit(self.before_exit)
+            opened = True
         self._writers.close()
