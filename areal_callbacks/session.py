@@ -79,7 +79,6 @@ class MetricsSession:
         self.topology = Topology()
         self._name = name
         self._guests = tuple(guests)
-        self._guests = tuple(guests)
         self._output_dir = Path(
             self.config.output_dir or output_dir or Path("areal_metrics", time.strftime("%Y%m%d-%H%M%S"))
         )
