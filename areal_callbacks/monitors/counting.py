@@ -1,14 +1,16 @@
-"""The operator that adds routed assignments to a counter, exact in eager and compiled code.
+"""The operators that add routed assignments to a counter, exact in eager and compiled code.
 
 Whether a forward counts is known only at run time, while compiled code is traced once. So the decision lies in the
 *body* of an operator, which tracing does not look into: it reads the flag of the forward that runs now.
+
+No operator waits for the device or can fail on it: an index that is no expert falls into a cell beside the experts.
 """
 
 from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -17,23 +19,19 @@ from areal_callbacks.core.reporting import report_once
 from areal_callbacks.monitors.training_forward import TrainingForward
 
 _LIBRARY = torch.library.Library("areal_callbacks", "DEF")
-_LIBRARY.define("count_ids(Tensor ids, Tensor(a!) counts, int gate) -> ()")
-_LIBRARY.define("count_mask(Tensor mask, Tensor(a!) counts, int gate) -> ()")
+_LIBRARY.define("count_routed(Tensor routed, Tensor(a!) counts, int gate) -> ()")
+_LIBRARY.define("add_totals(Tensor totals, Tensor(a!) counts, int gate, int sign) -> ()")
 
 _GATES: weakref.WeakValueDictionary[int, Gate] = weakref.WeakValueDictionary()
 _NUMBERS = itertools.count()
+_ones = torch.ones(0, dtype=torch.int64)
 
 
 class Gate:
-    """Lets counts through while a training forward runs; its number is a constant in compiled code.
-
-    Attributes:
-        opened: how many times a counting operator ran inside a training forward.
-    """
+    """Lets counts through while a training forward runs; its number is a constant in compiled code."""
 
     def __init__(self, forward: TrainingForward) -> None:
         self._forward = forward
-        self.opened = 0
         self.number = next(_NUMBERS)
         _GATES[self.number] = self
 
@@ -42,40 +40,122 @@ class Gate:
         return self._forward.active
 
 
-def count_ids(ids: Tensor, counts: Tensor, gate: Gate) -> None:
-    """Add one per expert index to ``counts`` (int64 ``[experts]``) if the gate is open; never waits for the device."""
-    torch.ops.areal_callbacks.count_ids(ids, counts, gate.number)
+class Counter:
+    """The assignments of one router, on whatever device its choices arrive.
+
+    Each device has its own int64 ``[experts + 2]``: the experts stand between a cell for tokens that are not routed
+    (negative indices) and one for indices that are no expert. A tensor of its own, not a row of a common one: compiled
+    code handles mutated inputs that share their memory by copying them.
+
+    Attributes:
+        home: the tensor on the device where the router is expected to run; what compiled code uses.
+    """
+
+    def __init__(self, experts: int, device: torch.device) -> None:
+        self.experts = experts
+        self.home = _cells(experts, device)
+        self._away: dict[torch.device, Tensor] = {}
+
+    def on(self, device: torch.device) -> Tensor:
+        """The cells on another device than home (offloading, a model that was moved): nothing crosses devices."""
+        if device not in self._away:
+            self._away[device] = _cells(self.experts, device)
+        return self._away[device]
+
+    @property
+    def cells(self) -> list[Tensor]:
+        """The tensors of all devices."""
+        return [self.home, *self._away.values()]
 
 
-def count_mask(mask: Tensor, counts: Tensor, gate: Gate) -> None:
-    """Add the nonzero elements of every column of ``[tokens, experts]`` to ``counts`` if the gate is open."""
-    torch.ops.areal_callbacks.count_mask(mask, counts, gate.number)
+def count(routed: Tensor, counter: Counter, gate: int) -> None:
+    """Add a router's choice to its counter if the gate with this number is open.
+
+    Args:
+        routed: integer expert indices of any shape, or a mask or scores ``[..., experts]``, nonzero where chosen.
+        counter: of that router.
+        gate: a :attr:`Gate.number`.
+    """
+    counts = counter.home
+    if routed.device != counts.device:
+        if torch.compiler.is_compiling():
+            routed = routed.to(counts.device)
+        else:
+            counts = counter.on(routed.device)
+    torch.ops.areal_callbacks.count_routed(routed, counts, gate)
 
 
-def _add_ids(ids: Tensor, counts: Tensor) -> None:
-    flat = ids.reshape(-1).to(counts.device, torch.int64, non_blocking=True)
-    counts.scatter_add_(0, flat, torch.ones_like(flat))
+def add_totals(totals: Tensor, counter: Counter, gate: int, sign: int) -> None:
+    """Add (sign 1) or subtract (sign -1) running totals ``[experts]`` if the gate is open: their growth is counted."""
+    counts = counter.home
+    if totals.device != counts.device:
+        if torch.compiler.is_compiling():
+            totals = totals.to(counts.device)
+        else:
+            counts = counter.on(totals.device)
+    torch.ops.areal_callbacks.add_totals(totals, counts, gate, sign)
 
 
-def _add_mask(mask: Tensor, counts: Tensor) -> None:
-    counts += (mask.reshape(-1, mask.shape[-1]) != 0).sum(0).to(counts.device, non_blocking=True)
+def take(counters: Sequence[Counter]) -> list[Tensor]:
+    """The cells of every counter on the CPU, and start over: one copy for each device."""
+    taken = [torch.zeros(counter.experts + 2, dtype=torch.int64) for counter in counters]
+    by_device: dict[torch.device, list[tuple[int, Tensor]]] = {}
+    for index, counter in enumerate(counters):
+        for cells in counter.cells:
+            by_device.setdefault(cells.device, []).append((index, cells))
+    for entries in by_device.values():
+        tensors = [cells for _, cells in entries]
+        parts = torch.cat(tensors).cpu().split([len(cells) for cells in tensors])
+        torch._foreach_zero_(tensors)
+        for (index, _), part in zip(entries, parts):
+            taken[index] += part
+    return taken
 
 
-def _gated(add: Callable[[Tensor, Tensor], None]) -> Callable[[Tensor, Tensor, int], None]:
-    def body(assignments: Tensor, counts: Tensor, number: int) -> None:
+def _cells(experts: int, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.zeros(experts + 2, dtype=torch.int64, device=device)
+
+
+def add_routed(routed: Tensor, counts: Tensor) -> None:
+    """Add indices or a mask to ``counts`` (int64 ``[experts + 2]``)."""
+    if routed.dtype == torch.bool or routed.is_floating_point():
+        chosen = (routed.reshape(-1, routed.shape[-1]) != 0).sum(0)
+        counts[1 : 1 + chosen.numel()] += chosen[: counts.numel() - 1]
+    else:
+        places = (routed.reshape(-1).long() + 1).clamp_(0, counts.numel() - 1)
+        counts.scatter_add_(0, places, _ones_like(places))
+
+
+def _add_totals(totals: Tensor, counts: Tensor, sign: int) -> None:
+    counts[1:-1].add_(totals.reshape(-1).to(counts.dtype), alpha=sign)
+
+
+def _ones_like(places: Tensor) -> Tensor:
+    """Ones to scatter. Kept on the CPU, where making them costs a quarter of the count; a kept tensor of an accelerator
+    could lie in the memory pool of a CUDA graph."""
+    global _ones
+    if places.device.type != "cpu":
+        return torch.ones_like(places)
+    if _ones.numel() < places.numel():
+        _ones = torch.ones(places.numel(), dtype=torch.int64)
+    return _ones[: places.numel()]
+
+
+def _gated(add: Callable[..., None]) -> Callable[..., None]:
+    def body(assignments: Tensor, counts: Tensor, number: int, *more: int) -> None:
         gate = _GATES.get(number)
         if gate is None or not gate.is_open:
             return
-        gate.opened += 1
         try:
-            add(assignments, counts)
+            add(assignments, counts, *more)
         except Exception as error:  # noqa: BLE001 - inside the host's forward
             report_once("moe_balance:count", f"routed assignments could not be counted: {error!r}")
 
     return body
 
 
-_LIBRARY.impl("count_ids", _gated(_add_ids), "CompositeExplicitAutograd")
-_LIBRARY.impl("count_mask", _gated(_add_mask), "CompositeExplicitAutograd")
-torch.library.register_fake("areal_callbacks::count_ids", lambda *_: None, lib=_LIBRARY)
-torch.library.register_fake("areal_callbacks::count_mask", lambda *_: None, lib=_LIBRARY)
+_LIBRARY.impl("count_routed", _gated(add_routed), "CompositeExplicitAutograd")
+_LIBRARY.impl("add_totals", _gated(_add_totals), "CompositeExplicitAutograd")
+torch.library.register_fake("areal_callbacks::count_routed", lambda *_: None, lib=_LIBRARY)
+torch.library.register_fake("areal_callbacks::add_totals", lambda *_: None, lib=_LIBRARY)

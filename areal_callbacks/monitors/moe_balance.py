@@ -13,7 +13,9 @@ from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
 from areal_callbacks.core.guard import Observer, guarded
 from areal_callbacks.core.records import Records
 from areal_callbacks.core.reporting import report_once
-from areal_callbacks.monitors.counting import Gate, count_ids
+from areal_callbacks.monitors.counting import Counter, Gate, add_totals, count, take
+from areal_callbacks.monitors.router_contracts import RUNNING_COUNTS
+from areal_callbacks.monitors.module_hook import ModuleHook
 from areal_callbacks.monitors.routers import Router, find_routers, unrecognised_routers
 from areal_callbacks.monitors.training_forward import TrainingForward
 
@@ -21,62 +23,108 @@ from areal_callbacks.monitors.training_forward import TrainingForward
 class MoEBalanceMonitor(Observer):
     """Counts the executed routing of training forwards, padding included.
 
-    =======================================  ==========================================================  ==================
-    Key                                      Meaning                                                     Reduction
-    =======================================  ==========================================================  ==================
-    moe_balance/layer_<id>/max_over_ideal    busiest expert over the ideal load ``sum(c) / E``; 1 is     counts summed, then
-                                             perfect, 0 an empty layer                                   derived
-    moe_balance/max_over_ideal_max           the worst layer's value                                     derived
-    moe_balance/max_over_ideal_mean          mean over the layers that routed anything                   derived
-    moe_balance/worst_layer                  global id of the worst layer                                derived
-    moe_balance/dead_experts                 experts without an assignment, over all layers              derived
-    =======================================  ==========================================================  ==================
+    ============================================  =====================================================  =============
+    Key                                           Meaning                                                Reduction
+    ============================================  =====================================================  =============
+    moe_balance/layer_<id>/max_over_ideal         busiest expert over the ideal load ``sum(c) / E``; 1   counts summed
+                                                  is perfect, 0 an empty layer
+    moe_balance/max_over_ideal_max                the worst layer's value                                derived
+    moe_balance/max_over_ideal_mean               mean over the layers that routed anything              derived
+    moe_balance/worst_layer                       global id of the worst layer                           derived
+    moe_balance/dead_experts                      experts without an assignment, over all layers that    derived
+                                                  routed anything
+    ============================================  =====================================================  =============
 
-    Counts live in one int64 ``[layers, experts]`` tensor on the routers' device, never in a module buffer (DDP would
-    broadcast rank 0's over it).
+    With ``extended`` also, per layer:
+
+    ============================================  =====================================================  =============
+    Key                                           Meaning                                                Reduction
+    ============================================  =====================================================  =============
+    moe_balance/layer_<id>/coefficient_of_varia…  population standard deviation of the loads over their  counts summed
+                                                  mean
+    moe_balance/layer_<id>/normalised_entropy     entropy of the loads over ``log E``; 1 is perfect      counts summed
+    ============================================  =====================================================  =============
+
+    Layers of a stack beside the main decoder are ``moe_balance/<stack>/layer_<id>``. Counts are never module buffers: DDP
+    would broadcast rank 0's over them.
 
     Args:
         forward: decides which forwards count.
         contributes_routes: False on a rank whose tokens another rank routes too.
+        extended: derive the second table, too.
     """
 
     family = "moe_balance"
 
     def __init__(self, forward: TrainingForward, *, contributes_routes: bool = True, extended: bool = False) -> None:
+        self._forward = forward
         self._gate = Gate(forward)
         self._contributes_routes = contributes_routes
         self._extended = extended
         self._routers: list[Router] = []
-        self._counts: Tensor | None = None
+        self._counters: list[Counter] = []
+        self._unreadable: set[int] = set()
+        self._forwards = 0
+        self._models: list[nn.Module] = []
         self._handles: list[RemovableHandle] = []
 
+    @guarded
     def attach(self, models: Iterable[nn.Module], device: torch.device) -> bool:
-        """Hook every recognised router; False, with one message for a mixture-of-experts model, if there is none."""
-        models = list(models)
-        self._routers = [router for model in models for router in find_routers(model)]
-        if not self._routers:
-            unknown = sorted({name for model in models for name in unrecognised_routers(model)})
-            if unknown:
-                report_once("moe_balance:unsupported", f"no moe_balance: unsupported router class {', '.join(unknown)}")
-            return False
-        width = max(router.experts for router in self._routers)
-        self._counts = torch.zeros(len(self._routers), width, dtype=torch.int64, device=device)
-        for row, router in zip(self._counts, self._routers):
-            self._handles.append(router.module.register_forward_hook(self._hook(router, row[: router.experts])))
-        return True
+        """Hook every recognised router; False if there is none. One message names routers that cannot be counted."""
+        self._models = list(models)
+        self._routers = find_routers(self._models)
+        unknown = sorted({name for model in self._models for name in unrecognised_routers(model)})
+        if unknown:
+            report_once(
+                "moe_balance:unsupported",
+                f"no moe_balance of unsupported router class {', '.join(unknown)}; "
+                "register_router_contract can teach it",
+            )
+        self._counters = [Counter(router.experts, _home(router.module, device)) for router in self._routers]
+        for index, router in enumerate(self._routers):
+            self._hook(index, router)
+        self._forwards = self._forward.forwards
+        return bool(self._routers)
 
-    def _hook(self, router: Router, counts: Tensor) -> Any:
-        extract, gate = router.extract, self._gate
+    def _hook(self, index: int, router: Router) -> None:
+        counter, gate, module = self._counters[index], self._gate.number, router.module
+        read, keep = router.contract.read, self._handles.append
 
-        def count(module: nn.Module, args: Any, output: Any) -> None:  # noqa: ARG001
+        def add(module: nn.Module, value: Any) -> None:
             if self.failed:
                 return
             try:
-                count_ids(extract(module, output), counts, gate)
-            except TypeError as error:
-                self.fail(error)
+                routed = read(module, value)
+            except Exception as error:  # noqa: BLE001 - inside the host's forward
+                self._cannot_read(index, repr(error))
+                return
+            if routed is None:
+                self._cannot_read(index, "no tensor of expert indices or mask in its output")
+            else:
+                count(routed, counter, gate)
 
-        return count
+        if router.contract is RUNNING_COUNTS:
+            subtract = ModuleHook(lambda part, _: add_totals(_totals(part), counter, gate, -1))
+            keep(module.register_forward_pre_hook(subtract))
+            # always: a forward that raises must not leave its totals subtracted
+            restore = ModuleHook(lambda part, *_: add_totals(_totals(part), counter, gate, 1))
+            keep(module.register_forward_hook(restore, always_call=True))
+        elif router.contract.of == "arguments":
+            keep(module.register_forward_pre_hook(ModuleHook(add)))
+        else:  # before other hooks, which may change the output
+            read_output = ModuleHook(lambda part, _, output: add(part, output))
+            keep(module.register_forward_hook(read_output, prepend=True))
+
+    def _cannot_read(self, index: int, reason: str) -> None:
+        if torch.compiler.is_compiling():
+            return  # a message would break the graph; collect() notices that nothing was counted
+        self._unreadable.add(index)
+        router = self._routers[index]
+        report_once(
+            f"moe_balance:unreadable:{type(router.module).__name__}",
+            f"no moe_balance of {router.name} ({type(router.module).__name__}): {reason}; "
+            "register_router_contract can teach it",
+        )
 
     def detach(self) -> None:
         for handle in self._handles:
@@ -90,16 +138,38 @@ class MoEBalanceMonitor(Observer):
 
     def collect(self) -> Records:
         """This rank's counts per layer, and start over."""
-        if self._counts is None:
-            return Records()
-        counts = self._counts.to("cpu", copy=True) if self._contributes_routes else torch.zeros_like(self._counts, device="cpu")
-        self._counts.zero_()
+        taken = take(self._counters)
+        self._notice_silence(taken)
         sums: dict[str, Tensor] = {}
-        for row, router in zip(counts, self._routers):
+        for index, (router, cells) in enumerate(zip(self._routers, taken)):
+            if index in self._unreadable:
+                continue
+            if int(cells[-1]):
+                report_once(
+                    f"moe_balance:range:{type(router.module).__name__}",
+                    f"{type(router.module).__name__} chose experts beyond its {router.experts}: "
+                    "those assignments are left out of moe_balance",
+                )
             name = f"{router.stack}/{router.layer}"
-            loads = row[: router.experts]
-            sums[name] = sums[name] + loads if name in sums else loads.clone()
+            loads = cells[1:-1] if self._contributes_routes else torch.zeros_like(cells[1:-1])
+            sums[name] = _added(sums[name], loads) if name in sums else loads.clone()
         return Records(sums=sums)
+
+    def _notice_silence(self, taken: Sequence[Tensor]) -> None:
+        forwards, self._forwards = self._forward.forwards - self._forwards, self._forward.forwards
+        if not forwards or not taken or any(bool(cells.any()) for cells in taken):
+            return
+        if any(_is_compiled(model) for model in self._models):
+            cause = (
+                "compiled code that ran before the metrics were attached keeps running without their hooks: attach "
+                "before the first forward, or call torch._dynamo.reset() after attaching"
+            )
+        else:
+            cause = (
+                "something computes the routing without calling the router modules (a fused kernel, say): "
+                "moe_balance needs the modules to be called"
+            )
+        report_once("moe_balance:silent", f"no router was called in the training forwards since the last export; {cause}")
 
     def expert_loads(self, reduced: Records) -> ExpertLoads | None:
         """The reduced counts as loads."""
@@ -127,3 +197,26 @@ class MoEBalanceMonitor(Observer):
         return metrics
 
 
+def _totals(module: Any) -> Tensor:
+    return RUNNING_COUNTS.read(module, None)  # type: ignore[return-value]
+
+
+def _home(module: nn.Module, device: torch.device) -> torch.device:
+    """Where a router runs: with its parameters if an accelerator holds them (they may be offloaded), else as the rest."""
+    own = next((parameter.device for parameter in module.parameters()), device)
+    if own.type not in ("cpu", "meta"):
+        return own
+    return torch.device("cpu") if device.type == "meta" else device
+
+
+def _added(first: Tensor, second: Tensor) -> Tensor:
+    """The sum of two counts of one layer; the narrower is filled up."""
+    width = max(len(first), len(second))
+    return nn.functional.pad(first, (0, width - len(first))) + nn.functional.pad(second, (0, width - len(second)))
+
+
+def _is_compiled(model: nn.Module) -> bool:
+    return any(
+        module._compiled_call_impl is not None or hasattr(module, "_torchdynamo_orig_callable")
+        for module in model.modules()
+    ) or any(type(module).__name__ == "OptimizedModule" for module in model.modules())

@@ -1,0 +1,143 @@
+"""How the routers of different libraries tell which experts they chose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+Read = Callable[[nn.Module, Any], Tensor | None]
+"""(router, its output) → what it chose: integers are expert indices ``[..., top_k]``, anything else is a mask or a table
+of scores ``[..., experts]`` in which nonzero means chosen. None: not in this output. Negative indices are not routed."""
+
+_TOP_K = ("top_k", "topk", "num_experts_per_tok", "top_k_experts", "moe_top_k")
+
+
+class Contract(NamedTuple):
+    """One way to tell.
+
+    Attributes:
+        name: for people.
+        read: finds the choice, in a few Python steps and without waiting for the device.
+        of: what ``read`` is given: the module's output, or its positional arguments.
+    """
+
+    name: str
+    read: Read
+    of: str = "output"
+
+
+def local(value: Any) -> Any:
+    """This rank's part of a distributed tensor; anything else as it is."""
+    return value.to_local() if hasattr(value, "to_local") else value
+
+
+def setting(module: nn.Module, names: tuple[str, ...]) -> int | None:
+    """The first integer under one of these names, of the module or of its configuration."""
+    for owner in (module, getattr(module, "config", None)):
+        for name in names:
+            value = getattr(owner, name, None)
+            if isinstance(value, int):
+                return value
+    return None
+
+
+def expert_indices(router: nn.Module, output: Any) -> Tensor | None:
+    """The one integer tensor whose last dimension is the router's top-k, else the one boolean tensor of the output.
+
+    Told by dtype and shape, so that it does not matter where in the output a library puts it.
+    """
+    top_k = setting(router, _TOP_K)
+    found: Tensor | None = None
+    mask: Tensor | None = None
+    for value in output if isinstance(output, tuple | list) else (output,):
+        if not isinstance(value, Tensor) or value.is_floating_point() or value.dim() < 2:
+            continue
+        if value.dtype == torch.bool:
+            mask = value if mask is None else None
+        elif value.shape[-1] == top_k:
+            if found is not None:
+                return None
+            found = value
+    return local(mask if found is None else found)
+
+
+def _one_hot(router: nn.Module, output: Any) -> Tensor:  # noqa: ARG001
+    return output[0] != 0
+
+
+def _first_scores(router: nn.Module, output: Any) -> Tensor:  # noqa: ARG001
+    return output[0].detach()
+
+
+def _second_scores(router: nn.Module, output: Any) -> Tensor:  # noqa: ARG001
+    return output[1].detach()
+
+
+def _last_logits(router: nn.Module, output: Any) -> Tensor:
+    return output[-1].detach().topk(router.top_k, dim=-1).indices
+
+
+def _without_skipped(router: nn.Module, output: Any) -> Tensor:  # noqa: ARG001
+    return output[2].masked_fill(output[1] == 0, -1)
+
+
+def _second_argument(experts: nn.Module, arguments: Any) -> Tensor | None:  # noqa: ARG001
+    return arguments[1] if len(arguments) > 1 else None
+
+
+INDEX = Contract("index", expert_indices)
+RUNNING_COUNTS = Contract("running counts", lambda module, _: local(module.routing_counts))
+"""A module whose buffer ``routing_counts`` ``[experts]`` grows in every forward: the growth is counted."""
+
+CONTRACTS: dict[str, Contract | None] = {
+    "TopKRouter": Contract("mask", expert_indices),  # Megatron: probabilities and a boolean routing map, after drops
+    "SwitchTransformersTop1Router": Contract("mask", _one_hot),  # an integer mask, after capacity
+    "Llama4Router": Contract("dense scores", _first_scores),  # sigmoid(-inf) = 0 elsewhere
+    "NllbMoeTop2Router": Contract("dense scores", _second_scores),  # combine weights, after capacity
+    "JetMoeTopKGating": Contract("top-k of logits", _last_logits),  # its integers are permutations
+    "ZayaRouter": Contract("index", _without_skipped),  # skipped tokens read as expert 0 with probability 0
+    "DbrxExperts": Contract("experts' input", _second_argument, of="arguments"),  # its router puts out logits only
+    "DbrxRouter": None,
+    "DogeCDMoE": None,  # retrieves from product keys inside its forward: no output tells the experts
+}
+"""Class name → contract where dtype and shape do not tell; None: not countable by this class. Subclasses inherit."""
+
+
+def register_router_contract(
+    class_name: str, extract: Callable[[nn.Module, Any], Tensor], *, replace: bool = False
+) -> None:
+    """Teach the MoE balance a router of your own; for before the metrics are attached to a model.
+
+    ::
+
+        register_router_contract("MyRouter", lambda router, output: output["expert_ids"])
+
+    The router tells its number of experts as ``num_experts``, ``n_routed_experts`` or ``num_local_experts``, itself or in
+    its ``config``.
+
+    Args:
+        class_name: of the router; subclasses are meant, too.
+        extract: given the router and its output, returns the chosen experts: integer indices ``[..., top_k]``, negative
+            where a token is not routed, or a mask ``[..., experts]`` that is nonzero where an expert is chosen. Called
+            in every forward, also while ``torch.compile`` traces: it must not wait for the device.
+        replace: allow a class name that has a contract.
+
+    Raises:
+        ValueError: not a class name, or one that has a contract already.
+        TypeError: ``extract`` cannot be called.
+    """
+    if not class_name.isidentifier():
+        raise ValueError(f"class_name: expected the bare name of a class, got {class_name!r}")
+    if not callable(extract):
+        raise TypeError(f"extract: expected a function of the router and its output, got {extract!r}")
+    if class_name in CONTRACTS and not replace:
+        raise ValueError(f"class_name: {class_name!r} has a contract already; pass replace=True to overrule it")
+    CONTRACTS[class_name] = Contract("registered", extract)
+
+
+def top_k_of(module: nn.Module) -> int | None:
+    """Experts per token, if the router tells."""
+    return setting(module, _TOP_K)
