@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -20,11 +21,13 @@ from areal_callbacks import MetricsConfig, MetricsSession, stats_tracker
 from areal_callbacks.core.sections import Section, Switch, hints
 from areal_callbacks.monitors.moe_balance import MoEBalanceMonitor
 from areal_callbacks.monitors.throughput import ThroughputMonitor
+from areal_callbacks.ppo.diagnostics import PolicyDiagnostics
+from areal_callbacks.ppo.update import Clip
 from areal_callbacks.stats_tracker import ReduceType
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-MEASURED = ("Throughput", "MoE balance")
+MEASURED = ("Throughput", "MoE balance", "PPO diagnostics")
 
 
 def _section(page: str, heading: str) -> str:
@@ -35,14 +38,22 @@ def _section(page: str, heading: str) -> str:
 
 
 def _rows(text: str) -> list[list[str]]:
-    """The cells of the first table, without its head."""
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split(" |")] for line in lines[2:]]
+    """The cells of all tables, without their heads."""
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    lines = [line for table in tables for line in table.splitlines()[2:]]
+    return [[cell.strip() for cell in line.strip("|").split(" |")] for line in lines]
 
 
 def _keys(rows: list[list[str]]) -> list[str]:
-    """What the first cell of each row names."""
-    return [key for row in rows for key in re.findall(r"`([^`]+)`", row[0].split(" from ")[0])]
+    """What the first cell of each row names; ``{a,b}`` stands for both."""
+    return [
+        key for row in rows for name in re.findall(r"`([^`]+)`", row[0].split(" from ")[0]) for key in _expanded(name)
+    ]
+
+
+def _expanded(name: str) -> list[str]:
+    parts = [part.split(",") for part in re.split(r"[{}]", name)]
+    return ["".join(choice) for choice in itertools.product(*parts)]
 
 
 def _pattern(key: str) -> re.Pattern[str]:
@@ -73,7 +84,37 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
         stats_tracker.denominator(n_valid=mask)
         stats_tracker.stat(denominator="n_valid", loss=torch.ones(2))
         stats_tracker.stat(denominator="n_valid", reduce_type=ReduceType.SUM, clipped=torch.ones(2))
+        _diagnose_a_policy()
         return dict(session.export(2).metrics)
+
+
+def _diagnose_a_policy() -> None:
+    """A batch of four sequences with every advantage sign and age, and its update."""
+    logp = -torch.rand(4, 6)
+    mask, advantages = torch.ones(4, 6, dtype=torch.bool), torch.tensor([1.0, -1.0, 0.0, 2.0])
+    per_token = {
+        "kl_rewards": logp,
+        "final_reward": logp,
+        "attention_mask": mask,
+        "versions": torch.arange(6).repeat(4, 1),
+    }
+    per_sequence = {
+        "task_reward": advantages,
+        "prompt_len": torch.ones(4),
+        "seq_len": torch.ones(4),
+        "no_eos": mask[:, 0],
+    }
+    diagnostics = PolicyDiagnostics()
+    diagnostics.observe_rollout_batch(
+        mask,
+        trainer_logp=logp,
+        rollout_logp=logp + 0.1,
+        advantages=advantages,
+        current_version=4,
+        **per_token,
+        **per_sequence,
+    )
+    diagnostics.observe_update(mask, logp, logp + 0.1, advantages=advantages, entropy=-logp, clip=Clip())
 
 
 RECORDED = {
