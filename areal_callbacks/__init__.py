@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from areal_callbacks.core.types import Export, ReduceType
     from areal_callbacks.flops.registry import get_flops_estimator, register_flops_estimator
     from areal_callbacks.session import MetricsSession
+    from areal_callbacks.stats_logger import StatsLogger
     from areal_callbacks.topology import Topology
 
 __version__ = "0.1.0"
@@ -23,6 +24,7 @@ __all__ = [
     "MetricsConfig",
     "MetricsSession",
     "ReduceType",
+    "StatsLogger",
     "Topology",
     "__version__",
     "get_flops_estimator",
@@ -36,6 +38,7 @@ _HOMES = {
     "MetricsConfig": "config",
     "MetricsSession": "session",
     "ReduceType": "core.types",
+    "StatsLogger": "stats_logger",
     "Topology": "topology",
     "get_flops_estimator": "flops.registry",
     "register_flops_estimator": "flops.registry",

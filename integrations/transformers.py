@@ -8,6 +8,7 @@ from typing import Any, Unpack
 
 from areal_callbacks.config import MetricsConfig, MetricsOptions
 from areal_callbacks.core.reporting import report_once
+from areal_callbacks.integrations._hf_guests import guests_of
 from areal_callbacks.integrations._hf_trainer import (
     ExportableState,
     Trainer,
@@ -93,6 +94,7 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
             measurable(self.config, trainer),
             output_dir=Path(args.output_dir, "areal_metrics"),
             name=args.run_name or "",
+            guests=guests_of(trainer, self.config.moe_balance),
         )
         self.session, self._trainer = session, trainer
         session.attach(trainer.model_wrapped, optimizer_of(trainer), topology_of(trainer), device=args.device)
