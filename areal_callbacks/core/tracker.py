@@ -112,7 +112,7 @@ class StatsTracker:
                 raise ValueError(f"summary {name!r} must be a float64 tensor of shape [4], got {row.dtype} {row.shape}")
         prefix = self._root + self._scope.prefix
         with self._lock:
-            self._accumulator.add_rows(reduce_type, {prefix + name: row for name, row in rows.items()})
+            self._accumulator.add_rows(reduce_type, {prefix + name: row.detach() for name, row in rows.items()})
 
     def sums(self, formula: Formula, sums: Tensor, name: str = "") -> None:
         """Add sums from which an export derives metrics, named below ``name`` in the current scope.
