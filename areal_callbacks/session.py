@@ -139,6 +139,11 @@ class MetricsSession:
             self.observe_optimizer(part)
         return self
 
+    @property
+    def is_attached(self) -> bool:
+        """A model is observed."""
+        return self._attached
+
     def observe_optimizer(self, optimizer: Optimizer, *, begins: bool = True) -> None:
         """Count and time the real steps of an optimizer through torch's own hooks.
 

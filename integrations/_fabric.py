@@ -74,7 +74,9 @@ class FabricRun:
             original(own, number, step=step)
         return output
 
-    def _around_log_dict(self, original: Callable[..., Any], metrics: Mapping[str, Any], step: int | None = None) -> Any:
+    def _around_log_dict(
+        self, original: Callable[..., Any], metrics: Mapping[str, Any], step: int | None = None
+    ) -> Any:
         return original({**metrics, **self._exports.metrics(step, _scalars(metrics))}, step=step)
 
 

@@ -168,7 +168,9 @@ def _guests(config: MetricsConfig, loggers: Iterable[Any]) -> list[MetricWriter]
     guests: list[MetricWriter] = []
     for logger in loggers:
         if any(cls.__name__ == "WandbLogger" for cls in type(logger).__mro__):
-            guests.append(wandb_guest(config.moe_balance, lambda run=logger: run.experiment, step_key="trainer/global_step"))
+            guests.append(
+                wandb_guest(config.moe_balance, lambda run=logger: run.experiment, step_key="trainer/global_step")
+            )
         elif any(cls.__name__ == "TensorBoardLogger" for cls in type(logger).__mro__):
             guests.append(tensorboard_guest(config.moe_balance, lambda run=logger: run.experiment))
     return guests

@@ -1,0 +1,40 @@
+"""Runs a training script that knows nothing of this package, and measures it.
+
+    accelerate launch -m areal_callbacks.run train.py --its-own flags
+    AREAL_CALLBACKS='{"moe_balance": true, "every": 10}' python -m areal_callbacks.run train.py
+
+Accelerate loops, Hugging Face Trainers and Lightning Trainers that the script makes are observed, each once, as the
+environment variable ``AREAL_CALLBACKS`` configures. Frameworks that the script does not import are not imported.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from areal_callbacks.autoload import observe_frameworks
+
+USAGE = "usage: python -m areal_callbacks.run [-m] script_or_module [arguments ...]"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run ``[-m] target arguments…`` as ``python`` would, as ``__main__``."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    as_module = given[:1] == ["-m"]
+    target = given[as_module:]
+    if not target:
+        raise SystemExit(USAGE)
+    observe_frameworks()
+    sys.argv = target
+    if as_module:
+        sys.path.insert(0, str(Path.cwd()))
+        runpy.run_module(target[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, str(Path(target[0]).resolve().parent))
+        runpy.run_path(target[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
