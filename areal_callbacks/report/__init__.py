@@ -1,0 +1,7 @@
+"""The self-contained HTML report: built from metrics.jsonl alone, opened without a network or a server."""
+
+from areal_callbacks.report.build import build_report
+from areal_callbacks.report.locate import find_metrics
+from areal_callbacks.report.writer import FILE_NAME, ReportWriter
+
+__all__ = ["FILE_NAME", "ReportWriter", "build_report", "find_metrics"]

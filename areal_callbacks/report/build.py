@@ -1,0 +1,48 @@
+"""From metrics.jsonl to report.html."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from areal_callbacks.report.history import read_history
+from areal_callbacks.report.locate import find_metrics, run_names
+from areal_callbacks.report.page import render
+from areal_callbacks.report.payload import payload
+
+
+def build_report(paths: Sequence[str | Path], output: str | Path, *, names: Sequence[str] | None = None) -> Path:
+    """Write one self-contained HTML file about one run, or about several to compare.
+
+    Args:
+        paths: of each run, its metrics.jsonl, the folder of that, or a host's output folder.
+        output: the file to write; an older one is replaced once the new one is complete.
+        names: of the runs, in their order; by default those of their folders.
+
+    Returns:
+        ``output``.
+
+    Raises:
+        ValueError: no run, a path without a metrics.jsonl, a corrupt one, or another number of names than of runs.
+        OSError: ``output`` cannot be written.
+    """
+    if not paths:
+        raise ValueError("paths: at least one run is needed, got none")
+    if names is not None and len(names) != len(paths):
+        raise ValueError(f"names: {len(names)} for {len(paths)} runs: {', '.join(map(repr, names))}")
+    files = [find_metrics(path) for path in paths]
+    histories = [read_history(file, name) for file, name in zip(files, names or run_names(files))]
+    title = " · ".join(history.name for history in histories)
+    return _replace(Path(output), render(payload(histories), f"{title} · training report"))
+
+
+def _replace(output: Path, text: str) -> Path:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(output)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return output

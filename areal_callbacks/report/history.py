@@ -1,0 +1,159 @@
+"""One run as its metrics.jsonl tells it: every scalar over the steps, and a bounded number of expert-load snapshots."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from areal_callbacks.report.snapshots import Snapshot, SnapshotPool
+from areal_callbacks.writers.jsonl import ExpertLoadsRecord, MetricsRecord, Record, RunRecord, read_metrics
+
+PEAK = "moe_balance/max_over_ideal_max"
+
+
+@dataclass
+class Series:
+    """The values of one key: ``values[k]`` belongs to the run's ``steps[indices[k]]``; indices ascend."""
+
+    indices: list[int]
+    values: list[float]
+
+
+@dataclass
+class History:
+    """One run, free of repeated steps.
+
+    Attributes:
+        name: for people.
+        config: as the writer redacted it; of the last start.
+        steps: every step at which anything was exported, ascending.
+        series: key → its values.
+        snapshots: the kept expert loads.
+        load_exports: at how many steps there were expert loads, kept or not.
+        started: seconds since the epoch of the first ``run`` line, NaN without one.
+        ended: seconds since the epoch of the last export, NaN without one.
+        resumed_at: first steps of the later ``run`` lines.
+    """
+
+    name: str
+    config: dict[str, Any] = field(default_factory=dict)
+    steps: list[int] = field(default_factory=list)
+    series: dict[str, Series] = field(default_factory=dict)
+    snapshots: list[Snapshot] = field(default_factory=list)
+    load_exports: int = 0
+    started: float = math.nan
+    ended: float = math.nan
+    resumed_at: list[int] = field(default_factory=list)
+
+
+def read_history(path: str | Path, name: str) -> History:
+    """The run in a metrics.jsonl.
+
+    A resumed run repeats the steps since its checkpoint: from its first step on, what an earlier start wrote is left
+    out. Of a step that one start wrote twice, the later value of each key counts.
+
+    Raises:
+        ValueError: a line is corrupt; see :func:`~areal_callbacks.writers.jsonl.read_metrics`.
+    """
+    reader = _Reader()
+    for record in read_metrics(path):
+        reader.add(record)
+    return reader.history(name)
+
+
+class _Reader:
+    """Columns instead of a dictionary a step: a long run stays small."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, tuple[array[int], array[float]]] = {}
+        self._pool = SnapshotPool()
+        self._config: dict[str, Any] = {}
+        self._started, self._ended = math.nan, math.nan
+        self._starts = 0
+        self._fresh_start = False
+        self._resumed_at: list[int] = []
+        self._step: int | None = None
+        self._present: set[str] = set()
+        self._peak = math.nan
+
+    def add(self, record: Record) -> None:
+        if isinstance(record, RunRecord):
+            self._add_run(record)
+        elif isinstance(record, MetricsRecord):
+            self._add_metrics(record)
+        else:
+            self._add_loads(record)
+
+    def history(self, name: str) -> History:
+        """What was read, sorted."""
+        steps = sorted({step for at, _ in self._columns.values() for step in at})
+        index = {step: place for place, step in enumerate(steps)}
+        return History(
+            name=name,
+            config=self._config,
+            steps=steps,
+            series={key: _series(columns, index) for key, columns in self._columns.items() if columns[0]},
+            snapshots=self._pool.snapshots(),
+            load_exports=self._pool.exports,
+            started=self._started,
+            ended=self._ended,
+            resumed_at=[step for step in self._resumed_at if step in index],
+        )
+
+    def _add_run(self, record: RunRecord) -> None:
+        self._config = record.config
+        self._started = record.time if self._starts == 0 else self._started
+        self._starts += 1
+        self._fresh_start = True
+
+    def _enter(self, step: int) -> None:
+        if self._fresh_start and self._starts > 1:
+            self._drop_from(step)
+        self._fresh_start = False
+        if step != self._step:
+            self._step, self._present, self._peak = step, set(), math.nan
+
+    def _drop_from(self, step: int) -> None:
+        for key, (steps, values) in self._columns.items():
+            kept = [(at, value) for at, value in zip(steps, values) if at < step]
+            self._columns[key] = (array("q", (at for at, _ in kept)), array("d", (value for _, value in kept)))
+        self._pool.drop_from(step)
+        self._resumed_at = [at for at in self._resumed_at if at < step]
+        if any(steps for steps, _ in self._columns.values()):
+            self._resumed_at.append(step)
+
+    def _add_metrics(self, record: MetricsRecord) -> None:
+        self._enter(record.step)
+        self._ended = record.time
+        for key, value in record.metrics.items():
+            self._append(record.step, key, value)
+        self._peak = record.metrics.get(PEAK, self._peak)
+
+    def _add_loads(self, record: ExpertLoadsRecord) -> None:
+        self._enter(record.step)
+        self._pool.add(record, self._peak)
+        for layer, counts in zip(record.layers, record.counts):
+            key = "/".join(part for part in ("moe_balance", record.stack, f"layer_{layer}", "max_over_ideal") if part)
+            if key not in self._present:
+                self._append(record.step, key, _max_over_ideal(counts))
+
+    def _append(self, step: int, key: str, value: float) -> None:
+        steps, values = self._columns.setdefault(key, (array("q"), array("d")))
+        steps.append(step)
+        values.append(value)
+        self._present.add(key)
+
+
+def _max_over_ideal(counts: list[int]) -> float:
+    total = sum(counts)
+    return max(counts) * len(counts) / total if total else 0.0
+
+
+def _series(columns: tuple[Iterable[int], Iterable[float]], index: dict[int, int]) -> Series:
+    latest = dict(zip(*columns))
+    steps = sorted(latest)
+    return Series([index[step] for step in steps], [latest[step] for step in steps])

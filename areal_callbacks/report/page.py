@@ -1,0 +1,73 @@
+"""One HTML file out of the template's sources, the vendored uPlot and the data."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+_SCRIPTS = (
+    "decode.js",
+    "format.js",
+    "theme.js",
+    "heatmap.js",
+    "chart.js",
+    "panels.js",
+    "bars.js",
+    "balance.js",
+    "explorer.js",
+    "summary.js",
+    "main.js",
+)
+
+
+def render(data: Mapping[str, Any], title: str) -> str:
+    """The page. ``data`` and ``title`` stay text whatever they hold; only the scripts of this package may run."""
+    scripts = [_read("vendor", "uPlot.iife.min.js"), _application()]
+    parts = {
+        "title": html.escape(title),
+        "policy": _policy(scripts),
+        "licence": _read("vendor", "LICENSE"),
+        "styles": "\n".join([_read("vendor", "uPlot.min.css"), _read("template", "style.css")]),
+        "uplot": scripts[0],
+        "data": _inert_json(data),
+        "application": scripts[1],
+    }
+    # One pass over the template: what was filled in is never looked at again.
+    pieces = _read("template", "page.html").split("{{")
+    return pieces[0] + "".join(_fill(piece, parts) for piece in pieces[1:])
+
+
+def _fill(piece: str, parts: Mapping[str, str]) -> str:
+    name, _, rest = piece.partition("}}")
+    return parts[name] + rest
+
+
+def _read(folder: str, name: str) -> str:
+    return files("areal_callbacks.report").joinpath(folder, name).read_text(encoding="utf-8")
+
+
+def _application() -> str:
+    """The template's scripts share one scope, closed to the outside."""
+    sources = "\n".join(_read("template", name) for name in _SCRIPTS)
+    return f'(() => {{\n"use strict";\n{sources}\n}})();'
+
+
+def _policy(scripts: list[str]) -> str:
+    """Nothing is loaded from anywhere, and no other script runs."""
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts
+    )
+    return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:"
+
+
+def _inert_json(data: Mapping[str, Any]) -> str:
+    """JSON without a character that could end the element it stands in."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
