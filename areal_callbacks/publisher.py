@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Literal
 
 from areal_callbacks.core.reporting import report_once
+from areal_callbacks.report.writer import ReportWriter
 from areal_callbacks.writers.console import ConsoleWriter
 from areal_callbacks.writers.jsonl import JsonlWriter
 from areal_callbacks.writers.owned import owned_writers
@@ -102,15 +103,17 @@ class Publisher:
 
 
 def default_publisher(run: Run, config: MetricsConfig | None = None, guests: Iterable[MetricWriter] = ()) -> Publisher:
-    """What every run gets: metrics.jsonl, a summary on the console at the end, and the trackers that are wanted.
+    """What every run gets: metrics.jsonl, report and console summary at the end, and the trackers that are wanted.
 
     Args:
         run: what the writers learn when they open.
-        config: its ``stats_logger`` names the trackers that are ours to open.
+        config: its ``stats_logger`` names the trackers that are ours to open, ``report`` whether there is a report.
         guests: writers into the trackers of the host, called on the caller's thread.
     """
     trackers = owned_writers(config.stats_logger, config.moe_balance) if config is not None else []
-    return Publisher([ConsoleWriter()], run=run, synchronous=[JsonlWriter(), *guests], trackers=trackers)
+    # The report comes before the trackers, which take it with them when they close.
+    report = [ReportWriter()] if config is not None and config.report else []
+    return Publisher([ConsoleWriter()], run=run, synchronous=[JsonlWriter(), *report, *guests], trackers=trackers)
 
 
 def _close(
