@@ -9,6 +9,7 @@ os.environ.setdefault("TORCHDYNAMO_DISABLE", "0")
 
 import pytest
 from distributed import Ranks
+from writers.readback import offline_trackers  # noqa: F401 - a fixture
 
 from areal_callbacks.core import reporting
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
 from areal_callbacks.config import SwanlabConfig
@@ -174,6 +175,9 @@ def _mode(wanted: str | None) -> str:
     mode = {"cloud": "online"}.get(wanted or "", wanted) or str(settings.mode)
     if mode == "online" and not settings.api_key:
         _report_offline("no API key is configured")
+        return "offline"
+    if mode == "local" and find_spec("swanboard") is None:
+        _report_offline("mode local needs its dashboard: pip install 'swanlab[dashboard]'")
         return "offline"
     return mode
 

@@ -16,7 +16,8 @@ from areal_callbacks.writers.scalars import RisingStep, plain_scalars
 if TYPE_CHECKING:
     from areal_callbacks.core.types import Export, Run
 
-_SENT_TO_SERVER = ("online", "run", "shared")
+_SENT_TO_SERVER = ("online", "shared")
+_OLD_WORDS = {"dryrun": "offline", "run": "online"}
 
 
 class WandbWriter:
@@ -155,15 +156,17 @@ def current_wandb_run() -> Any:
 
 
 def _mode(wanted: str | None) -> tuple[Any, bool]:
-    """The ``mode`` argument of ``wandb.init``, None where the environment decides, and whether it needs a server."""
+    """The ``mode`` argument of ``wandb.init``, and whether it needs a server."""
     import wandb
 
+    # W&B reads the environment once per process, which may be over.
     mode = wanted or os.environ.get("WANDB_MODE") or wandb.setup().settings.mode
+    mode = _OLD_WORDS.get(mode, mode)
     if mode not in _SENT_TO_SERVER:
-        return wanted, False
+        return mode, False
     problem = _credentials_problem()
     if problem is None:
-        return wanted, True
+        return mode, True
     _report_offline(problem)
     return "offline", False
 

@@ -1,0 +1,172 @@
+"""SwanLab, offline: what is in the run file and the media files afterwards."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import swanlab
+import torch
+from writers.readback import equal, jsonl_rows, messages, swanlab_charts, swanlab_rows, swanlab_text
+
+from areal_callbacks.config import SwanlabConfig
+from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
+from areal_callbacks.core.types import Export, Run
+from areal_callbacks.publisher import Publisher
+from areal_callbacks.writers.base import MetricWriter
+from areal_callbacks.writers.jsonl import JsonlWriter
+from areal_callbacks.writers.swanlab import SwanlabGuest, SwanlabWriter, current_swanlab_run
+
+OFFLINE = SwanlabConfig(mode="offline", project="p")
+
+
+def loads(*counts: int) -> ExpertLoads:
+    return ExpertLoads((LayerLoads("", 4, torch.tensor(counts, dtype=torch.int64)),))
+
+
+def written(folder: Path, *exports: Export, **options: Any) -> None:
+    """Write the exports as the publisher does, beside metrics.jsonl."""
+    publisher = Publisher(
+        [], run=Run(folder, name="a name"), synchronous=[JsonlWriter()], trackers=[SwanlabWriter(OFFLINE, **options)]
+    )
+    for export in exports:
+        publisher.publish(export)
+    publisher.close()
+
+
+def test_every_row_equals_metrics_jsonl_with_nan_and_infinities(offline_trackers: Path) -> None:
+    special = {"nan": math.nan, "up": math.inf, "down": -math.inf, "tiny": 5e-324, "big": 2.0**53 + 2}
+    exports = [Export(step, {"train_perf/tokens": 0.1 * step, **special}, host={"loss": step / 7}) for step in range(5)]
+    written(offline_trackers, *exports)
+    rows, expected = swanlab_rows(offline_trackers), jsonl_rows(offline_trackers)
+    assert rows.keys() == expected.keys() == set(range(5))
+    assert all(equal(rows[step], expected[step]) for step in rows)
+
+
+def test_repeated_and_earlier_steps_numpy_and_tensors_lose_nothing(offline_trackers: Path) -> None:
+    steps = [np.int64(5), np.int64(5), 3, 9]
+    values: list[Any] = [np.float32(0.5), torch.tensor(1.5), np.int64(7), torch.tensor([2.5])]
+    written(offline_trackers, *(Export(step, {"a": value}) for step, value in zip(steps, values)))
+    assert swanlab_rows(offline_trackers) == {
+        5: {"a": 0.5},
+        6: {"a": 1.5, "global_step": 5},
+        7: {"a": 7, "global_step": 3},
+        9: {"a": 2.5},
+    }
+
+
+def test_loads_arrive_as_a_heat_map_and_as_series(offline_trackers: Path) -> None:
+    written(offline_trackers, Export(1, {}, loads(1, 3)), Export(2, {}, loads(5, 5)), Export(3, {}), table_every=2)
+    assert swanlab_rows(offline_trackers) == {
+        step: {
+            "moe_balance/layer_4/expert_0/tokens": first,
+            "moe_balance/layer_4/expert_0/load_percent": share,
+            "moe_balance/layer_4/expert_1/tokens": second,
+            "moe_balance/layer_4/expert_1/load_percent": 100 - share,
+        }
+        for step, first, second, share in ((1, 1, 3, 25.0), (2, 5, 5, 50.0))
+    }
+    charts = swanlab_charts(offline_trackers)
+    assert list(charts) == [2]
+    assert charts[2][0]["series"][0]["data"] == [[0, 0, 0.8571, 6, 42.8571], [1, 0, 1.1429, 8, 57.1429]]
+    assert charts[2][0]["yAxis"]["data"] == ["4"]
+
+
+def test_many_experts_are_a_heat_map_only(offline_trackers: Path, caplog: pytest.LogCaptureFixture) -> None:
+    written(offline_trackers, Export(1, {"a": 1.0}, loads(*range(513))))
+    assert swanlab_rows(offline_trackers) == {1: {"a": 1.0}}
+    assert len(swanlab_charts(offline_trackers)[1][0]["series"][0]["data"]) == 513
+    assert [message[:12] for message in messages(caplog)] == ["1,026 series"]
+
+
+def test_secrets_stay_here_and_the_report_is_handed_over(offline_trackers: Path) -> None:
+    writer = SwanlabWriter(OFFLINE)
+    writer.open(Run(offline_trackers, {"lr": 0.125, "swanlab_api_key": "s3cret"}))
+    writer.write(Export(1, {"a": 1.0}))
+    (offline_trackers / "report.html").write_text("<!doctype html><p>planted</p>")
+    writer.close()
+    text = swanlab_text(offline_trackers / "swanlog")
+    assert "0.125" in text
+    assert "planted" in text
+    assert "s3cret" not in text
+    assert current_swanlab_run() is None
+
+
+@pytest.mark.parametrize("mode", ["online", "cloud", None])
+def test_online_without_a_key_stays_offline_with_one_message(
+    offline_trackers: Path, caplog: pytest.LogCaptureFixture, mode: Any
+) -> None:
+    writer = SwanlabWriter(SwanlabConfig(mode=mode))
+    writer.open(Run(offline_trackers))
+    writer.write(Export(1, {"a": 1.0}))
+    writer.close()
+    assert swanlab_rows(offline_trackers) == {1: {"a": 1.0}}
+    assert messages(caplog) == ["SwanLab stays offline, `swanlab sync` uploads the run later: no API key is configured"]
+
+
+def test_without_the_local_dashboard_the_run_is_kept_offline(
+    offline_trackers: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = SwanlabWriter(SwanlabConfig(mode="local"))
+    writer.open(Run(offline_trackers))
+    writer.write(Export(1, {"a": 1.0}))
+    writer.close()
+    assert swanlab_rows(offline_trackers) == {1: {"a": 1.0}}
+    (message,) = messages(caplog)
+    assert message.endswith("mode local needs its dashboard: pip install 'swanlab[dashboard]'")
+
+
+@pytest.mark.parametrize(("environment", "mode", "files"), [("disabled", None, 0), ("disabled", "offline", 1)])
+def test_the_environment_decides_unless_a_mode_is_set(
+    offline_trackers: Path, monkeypatch: pytest.MonkeyPatch, environment: str, mode: Any, files: int
+) -> None:
+    monkeypatch.setenv("SWANLAB_MODE", environment)
+    writer = SwanlabWriter(SwanlabConfig(mode=mode))
+    writer.open(Run(offline_trackers))
+    writer.write(Export(1, {"a": 1.0}))
+    writer.close()
+    assert len(list(offline_trackers.rglob("*.swanlab"))) == files
+
+
+def test_the_folder_can_be_chosen(offline_trackers: Path) -> None:
+    writer = SwanlabWriter(SwanlabConfig(mode="offline", logdir=str(offline_trackers.parent / "elsewhere")))
+    writer.open(Run(offline_trackers))
+    writer.write(Export(1, {"a": 1.0}))
+    writer.close()
+    assert swanlab_rows(offline_trackers.parent / "elsewhere") == {1: {"a": 1.0}}
+
+
+def test_a_run_that_is_open_already_is_used_and_stays_open(offline_trackers: Path) -> None:
+    host = swanlab.init(mode="offline", project="p", log_dir=str(offline_trackers))
+    try:
+        writer = SwanlabWriter(OFFLINE)
+        writer.open(Run(offline_trackers))
+        writer.write(Export(40, {"a": 1.0}))
+        writer.close()
+        assert current_swanlab_run() is host
+    finally:
+        host.finish()
+    assert swanlab_rows(offline_trackers) == {40: {"a": 1.0}}
+
+
+def test_a_guest_adds_to_the_steps_of_the_host(offline_trackers: Path) -> None:
+    host = swanlab.init(mode="offline", project="p", log_dir=str(offline_trackers))
+    guest = SwanlabGuest(current_swanlab_run, per_expert_scalars=False)
+    assert isinstance(guest, MetricWriter)
+    guest.open(Run(offline_trackers))
+    for step in range(1, 11):
+        guest.write(Export(step, {"ours": 1.0}, loads(step, step)))
+        host.log({"loss": step / 2}, step=step)
+    guest.close()
+    host.finish()
+    assert swanlab_rows(offline_trackers) == {step: {"loss": step / 2} for step in range(1, 11)}
+    tokens = {step: chart["series"][0]["data"][0][3] for step, (chart,) in swanlab_charts(offline_trackers).items()}
+    assert tokens == {step: step for step in range(1, 11)}
+
+
+def test_a_guest_without_a_host_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="the host has no SwanLab run"):
+        SwanlabGuest(current_swanlab_run).open(Run(tmp_path))

@@ -1,0 +1,217 @@
+"""W&B, offline: what is in the run file and the media files afterwards."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import wandb
+from writers.readback import (
+    equal,
+    jsonl_rows,
+    messages,
+    wandb_config,
+    wandb_file,
+    wandb_history,
+    wandb_rows,
+    wandb_table,
+)
+
+from areal_callbacks.config import WandbConfig
+from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
+from areal_callbacks.core.types import Export, Run
+from areal_callbacks.publisher import Publisher
+from areal_callbacks.writers.base import MetricWriter
+from areal_callbacks.writers.jsonl import JsonlWriter
+from areal_callbacks.writers.wandb import WandbGuest, WandbWriter, current_wandb_run
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*use of fork:DeprecationWarning",  # the client starts its service from a process with threads
+)
+
+OFFLINE = WandbConfig(mode="offline", project="p")
+KEY = "moe_balance/expert_loads"
+
+
+def loads(scale: int, layers: int = 2, experts: int = 3) -> ExpertLoads:
+    counts = torch.arange(1, layers * experts + 1, dtype=torch.int64).reshape(layers, experts) * scale
+    return ExpertLoads(tuple(LayerLoads("", number, row) for number, row in enumerate(counts)))
+
+
+def written(folder: Path, *exports: Export, **options: Any) -> Path:
+    """Write the exports as the publisher does, beside metrics.jsonl; the finished run file."""
+    publisher = Publisher(
+        [], run=Run(folder, name="a name"), synchronous=[JsonlWriter()], trackers=[WandbWriter(OFFLINE, **options)]
+    )
+    for export in exports:
+        publisher.publish(export)
+    publisher.close()
+    return wandb_file(folder)
+
+
+def test_every_row_equals_metrics_jsonl_with_nan_and_infinities(offline_trackers: Path) -> None:
+    special = {"nan": math.nan, "up": math.inf, "down": -math.inf, "tiny": 5e-324, "big": 2.0**53 + 2}
+    exports = [Export(step, {"train_perf/tokens": 0.1 * step, **special}, host={"loss": step / 7}) for step in range(5)]
+    rows = wandb_rows(written(offline_trackers, *exports))
+    expected = jsonl_rows(offline_trackers)
+    assert rows.keys() == expected.keys() == set(range(5))
+    assert all(equal(rows[step], expected[step]) for step in rows)
+    assert equal(rows[3], {"train_perf/tokens": 0.1 * 3, **special, "loss": 3 / 7})
+
+
+def test_repeated_and_earlier_steps_numpy_and_tensors_lose_nothing(offline_trackers: Path) -> None:
+    steps = [np.int64(5), np.int64(5), 3, 9]
+    values: list[Any] = [np.float32(0.5), torch.tensor(1.5), np.int64(7), torch.tensor([2.5])]
+    file = written(offline_trackers, *(Export(step, {"a": value}) for step, value in zip(steps, values)))
+    assert wandb_rows(file) == {
+        5: {"a": 0.5},
+        6: {"a": 1.5, "global_step": 5},
+        7: {"a": 7, "global_step": 3},
+        9: {"a": 2.5},
+    }
+
+
+def test_the_table_lies_in_the_row_of_its_step(offline_trackers: Path) -> None:
+    file = written(offline_trackers, Export(1, {"a": 1.0}, loads(1)), Export(2, {"a": 2.0}), Export(3, {}, loads(10)))
+    history = {row["_step"]: row for row in wandb_history(file)}
+    assert [step for step, row in history.items() if f"{KEY}/_type" in row] == [1, 3]
+    assert history[1]["a"] == 1.0
+    columns, rows = wandb_table(file, history[3])
+    assert columns == ["layer", "expert", "tokens", "load_percent"]
+    assert [row[:3] for row in rows] == [[0, 0, 10], [0, 1, 20], [0, 2, 30], [1, 0, 40], [1, 1, 50], [1, 2, 60]]
+    np.testing.assert_allclose([row[3] for row in rows], np.array([1 / 6, 2 / 6, 3 / 6, 4 / 15, 5 / 15, 6 / 15]) * 100)
+    assert not any(key.startswith("moe_balance/layer") for row in history.values() for key in row)
+
+
+def test_a_table_of_14848_rows_is_complete(offline_trackers: Path) -> None:
+    many = loads(1, layers=58, experts=256)
+    limit = wandb.Table.MAX_ROWS
+    file = written(offline_trackers, Export(1, {}, many))
+    (row,) = wandb_history(file)
+    _, rows = wandb_table(file, row)
+    assert len(rows) == row[f"{KEY}/nrows"] == 58 * 256 == 14848
+    expected = np.arange(1, 14849).reshape(58, 256)
+    np.testing.assert_array_equal(np.array([cells[2] for cells in rows]).reshape(58, 256), expected)
+    shares = np.array([cells[3] for cells in rows]).reshape(58, 256)
+    np.testing.assert_allclose(shares, 100 * expected / expected.sum(1, keepdims=True))
+    assert [rows[-1][0], rows[-1][1]] == [57, 255]
+    assert limit == wandb.Table.MAX_ROWS
+
+
+def test_a_rarer_table_holds_the_counts_since_the_one_before(offline_trackers: Path) -> None:
+    file = written(offline_trackers, *(Export(step, {}, loads(step)) for step in range(1, 6)), table_every=2)
+    tables = {row["_step"]: wandb_table(file, row)[1] for row in wandb_history(file) if f"{KEY}/_type" in row}
+    assert {step: rows[0][2] for step, rows in tables.items()} == {2: 1 + 2, 4: 3 + 4}
+
+
+def test_a_table_that_refuses_the_fast_path_is_filled_the_slow_way(
+    offline_trackers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Strict(wandb.Table):
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name == "data" and hasattr(self, "data"):
+                raise AttributeError("data is read-only")
+            super().__setattr__(name, value)
+
+    monkeypatch.setattr(wandb, "Table", Strict)
+    file = written(offline_trackers, Export(1, {}, loads(1)))
+    assert [row[2] for row in wandb_table(file, wandb_history(file)[0])[1]] == [1, 2, 3, 4, 5, 6]
+
+
+def test_secrets_stay_here_and_the_rest_of_the_configuration_goes(offline_trackers: Path) -> None:
+    config = {"lr": 1e-3, "wandb_api_key": "s3cret-1", "hub": {"url": "https://user:s3cret-2@host/x"}, "max_tokens": 8}
+    writer = WandbWriter(OFFLINE, name="named")
+    writer.open(Run(offline_trackers, config))
+    run_id = current_wandb_run().id
+    writer.write(Export(1, {"a": 1.0}))
+    writer.close()
+    file = wandb_file(offline_trackers, run_id)
+    sent = wandb_config(file)
+    assert (sent["lr"], sent["max_tokens"], sent["wandb_api_key"]) == (1e-3, 8, "[redacted]")
+    assert b"s3cret" not in b"".join(path.read_bytes() for path in offline_trackers.rglob("*") if path.is_file())
+    assert current_wandb_run() is None
+
+
+def test_the_report_is_handed_over(offline_trackers: Path) -> None:
+    writer = WandbWriter(OFFLINE)
+    writer.open(Run(offline_trackers))
+    writer.write(Export(1, {"a": 1.0}))
+    (offline_trackers / "report.html").write_text("<!doctype html><p>planted</p>")
+    writer.close()
+    (page,) = wandb_file(offline_trackers).parent.rglob("*.html")
+    assert "planted" in page.read_text()
+
+
+def test_online_without_a_key_stays_offline_with_one_message(
+    offline_trackers: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = WandbWriter(WandbConfig(mode="online"))
+    writer.open(Run(offline_trackers))
+    writer.write(Export(1, {"a": 1.0}))
+    writer.close()
+    assert wandb_rows(wandb_file(offline_trackers)) == {1: {"a": 1.0}}
+    assert messages(caplog) == ["W&B stays offline, `wandb sync` uploads the run later: no API key is configured"]
+
+
+@pytest.mark.parametrize(("environment", "mode", "files"), [("disabled", None, 0), ("disabled", "offline", 1)])
+def test_the_environment_decides_unless_a_mode_is_set(
+    offline_trackers: Path, monkeypatch: pytest.MonkeyPatch, environment: str, mode: Any, files: int
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", environment)
+    writer = WandbWriter(WandbConfig(mode=mode))
+    writer.open(Run(offline_trackers))
+    writer.write(Export(1, {"a": 1.0}))
+    writer.close()
+    assert len(list(offline_trackers.rglob("*.wandb"))) == files
+
+
+def test_a_run_that_is_open_already_is_used_and_stays_open(offline_trackers: Path) -> None:
+    host = wandb.init(mode="offline", project="p", dir=str(offline_trackers.parent))
+    try:
+        writer = WandbWriter(OFFLINE)
+        writer.open(Run(offline_trackers))
+        host.log({"loss": 1.0})
+        writer.write(Export(40, {"a": 1.0}, loads(1)))
+        host.log({"loss": 2.0})
+        writer.close()
+        assert current_wandb_run() is host
+    finally:
+        host.finish()
+    file = wandb_file(offline_trackers.parent, host.id)
+    assert wandb_rows(file) == {0: {"loss": 1.0}, 1: {"a": 1.0, "global_step": 40}, 2: {"loss": 2.0}}
+    assert not offline_trackers.exists()
+
+
+@pytest.mark.parametrize("host_passes_steps", [False, True])
+def test_a_guest_puts_its_table_into_the_row_that_the_host_logs(
+    offline_trackers: Path, host_passes_steps: bool
+) -> None:
+    host = wandb.init(mode="offline", project="p", dir=str(offline_trackers))
+    guest = WandbGuest(lambda: host, step_key=None if host_passes_steps else "train/global_step", table_every=2)
+    assert isinstance(guest, MetricWriter)
+    guest.open(Run(offline_trackers))
+    for step in range(10, 110, 10):
+        guest.write(Export(step, {"ours": 1.0}, loads(step)))
+        if host_passes_steps:
+            host.log({"loss": step / 10}, step=step)
+        else:
+            host.log({"loss": step / 10, "train/global_step": step})
+    guest.close()
+    host.finish()
+    file = wandb_file(offline_trackers, host.id)
+    history = wandb_history(file)
+    assert [row["loss"] for row in history] == list(range(1, 11))
+    steps = [row["_step" if host_passes_steps else "train/global_step"] for row in history]
+    assert steps == list(range(10, 110, 10))
+    tables = {step: wandb_table(file, row)[1][0][2] for step, row in zip(steps, history) if f"{KEY}/_type" in row}
+    assert tables == {20: 30, 40: 70, 60: 110, 80: 150, 100: 190}
+    assert not any("ours" in row for row in history)
+
+
+def test_a_guest_without_a_host_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="the host has no W&B run"):
+        WandbGuest(lambda: None, step_key=None).open(Run(tmp_path))
