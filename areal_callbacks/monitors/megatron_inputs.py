@@ -16,10 +16,10 @@ _POSITIONAL = ("input_ids", "position_ids", "attention_mask")
 class MegatronLengths:
     """A ``token_count_fn`` for models called as ``model(tokens, position_ids, attention_mask, ...)``.
 
-    Packed batches tell their sequences in ``packed_seq_params.cu_seqlens_q``, the boundaries of the whole batch on every
-    context-parallel rank. Other batches have one sequence a row, of full width except where ``padding_mask`` marks
-    padding or ``position_ids`` restart; a context-parallel rank holds an equal part of every row, and which part of it
-    is padding cannot be known for the others, so that there the full width counts.
+    Packed batches tell their sequences in ``packed_seq_params.cu_seqlens_q``, the boundaries of the whole batch on
+    every context-parallel rank. Other batches have one sequence a row, of full width except where ``padding_mask``
+    marks padding or ``position_ids`` restart; a context-parallel rank holds an equal part of every row and cannot see
+    the padding of the others, so that there the full width counts.
 
     Args:
         context_parallel_size: number of ranks that share every sequence.

@@ -1,0 +1,256 @@
+"""One training of a host that drives Megatron, from its first iteration to its last."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Unpack
+
+from torch import nn
+
+from areal_callbacks.config import MetricsConfig, MetricsOptions
+from areal_callbacks.core.reporting import report_once
+from areal_callbacks.core.types import Export
+from areal_callbacks.integrations._megatron_session import MegatronSession, attach
+from areal_callbacks.saved_totals import SavedTotals
+from areal_callbacks.writers.base import MetricWriter
+from areal_callbacks.writers.guests import tensorboard_guest, wandb_guest
+
+try:
+    from megatron.bridge.training.callbacks import Callback as _Base
+except ImportError:
+    _Base = object
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the host's own settings say.
+
+    Attributes:
+        iteration: where training begins.
+        log_interval: iterations between two of its log lines.
+        save: folder of the checkpoints that it writes.
+        load: folder of the checkpoint that it started from.
+        name: of the run.
+        tensorboard: its SummaryWriter, on the rank that has one.
+        wandb: its W&B writer, on the rank that has one.
+    """
+
+    iteration: int = 0
+    log_interval: int = 1
+    save: str | None = None
+    load: str | None = None
+    name: str = ""
+    tensorboard: Any = None
+    wandb: Any = None
+
+    def guests(self, config: MetricsConfig) -> list[MetricWriter]:
+        """Writers of what plain scalars cannot carry."""
+        guests: list[MetricWriter] = []
+        if self.tensorboard is not None:
+            guests.append(tensorboard_guest(config.moe_balance, lambda: self.tensorboard))
+        if self.wandb is not None:
+            guests.append(wandb_guest(config.moe_balance, lambda: self.wandb, step_key=None))
+        return guests
+
+    def log(self, export: Export) -> None:
+        """Scalars into its trackers, at its iteration; a tracker that raises is reported once."""
+        try:
+            if self.tensorboard is not None:
+                for name, value in export.metrics.items():
+                    self.tensorboard.add_scalar(name, value, export.step)
+            if self.wandb is not None:
+                self.wandb.log(dict(export.metrics), step=export.step)
+        except Exception as error:  # noqa: BLE001 - a tracker must not end the training
+            report_once("megatron:log", f"metrics could not be logged by Megatron's writers: {error!r}")
+
+
+class TrainingRun:
+    """Exports at the host's log events, before its checkpoints and at the end.
+
+    Args:
+        host: its settings.
+        model: the model chunks.
+        config: what to measure.
+        writer_rank: None for the last rank.
+
+    Attributes:
+        session: what measures.
+        is_over: it is closed.
+    """
+
+    def __init__(
+        self, host: Host, model: nn.Module | Sequence[nn.Module], config: MetricsConfig, writer_rank: int | None
+    ) -> None:
+        self._host = host
+        folder = config.output_dir or (host.save and str(Path(host.save, "areal_metrics")))
+        self.session: MegatronSession = attach(
+            model,
+            config=config,
+            name=host.name,
+            writer_rank=writer_rank,
+            guests=host.guests(config),
+            output_dir=folder or None,
+        )
+        self._iteration = self._reduced_at = host.iteration
+        self._events = 0
+        self.is_over = False
+        if config.resume_totals and host.load and host.iteration > 0:
+            self.session.load_state_dict(SavedTotals(host.load).read(host.iteration) or {})
+
+    def logged(self, iteration: int, scalars: Callable[[], Mapping[str, float]]) -> None:
+        """An iteration is over, and logged by the host if its interval says so. Collective where an export is due.
+
+        Args:
+            iteration: the host's number of it, counted from 1.
+            scalars: the host's own values; called if there is an export.
+        """
+        self._iteration = iteration
+        if iteration % self._host.log_interval == 0:
+            self._events += 1
+            if self._events % self.session.config.every == 0:
+                self._reduce()
+                self._emit(iteration, scalars())
+
+    def saved(self, iteration: int) -> None:
+        """The host saves a checkpoint: the totals in it are whole. Collective."""
+        self._iteration = max(self._iteration, iteration)
+        self._reduce()
+        if self._host.save and self.session.topology.is_writer:
+            SavedTotals(self._host.save).write(iteration, self.session.state_dict())
+
+    def end(self) -> None:
+        """Training is over: export the rest and close; a checkpoint may still follow. Collective."""
+        if not self.is_over:
+            self._reduce()
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Training broke off: write what all ranks have reduced already, and close."""
+        if not self.is_over:
+            self.is_over = True
+            self._emit(self._iteration, {})
+            self.session.close()
+
+    def _reduce(self) -> None:
+        """Its condition is the iteration, which is equal on all ranks."""
+        if self._iteration > self._reduced_at:
+            self._reduced_at = self._iteration
+            self.session.reduce()
+
+    def _emit(self, iteration: int, scalars: Mapping[str, float]) -> None:
+        export = self.session.emit(iteration, scalars)
+        if export is not None:
+            self._host.log(export)
+
+
+class AReaLMetricsCallback(_Base):
+    """For hosts with training callbacks (Megatron-Bridge): ``pretrain(..., callbacks=[AReaLMetricsCallback()])``.
+
+    Args:
+        config: a :class:`MetricsConfig`, a mapping of its keys or the path of a YAML file.
+        writer_rank: the rank that writes files; None for the last one, where Megatron has its writers.
+        **options: configuration keys.
+
+    Raises:
+        ValueError: an unknown key or a bad value, with the choices.
+
+    Attributes:
+        run: the training that is measured, or was last.
+        settings: tells the host's settings; by default the context of its events does.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: MetricsConfig | Mapping[str, Any] | str | None = None,
+        writer_rank: int | None = None,
+        **options: Unpack[MetricsOptions],
+    ) -> None:
+        self.config = MetricsConfig.make(config, **options)
+        self.run: TrainingRun | None = None
+        self.settings: Callable[[], Host] | None = None
+        self._writer_rank = writer_rank
+        self._iteration = 0
+
+    # -- life of a training
+
+    def start(self, host: Host, model: nn.Module | Sequence[nn.Module]) -> None:
+        """Training is about to begin."""
+        self.abandon()
+        self.run = TrainingRun(host, model, self.config, self._writer_rank)
+
+    def end(self) -> None:
+        """Training is over: export the rest. Collective."""
+        if self.run is not None:
+            self.run.end()
+
+    def abandon(self) -> None:
+        """Training broke off, or its successor begins."""
+        if self.run is not None:
+            self.run.abandon()
+
+    # -- the host's events
+
+    def on_train_start(self, context: Any) -> None:
+        host = self.settings() if self.settings is not None else _host_of(context)
+        self._iteration = host.iteration
+        self.start(host, context.model)
+
+    def on_train_step_start(self, context: Any) -> None:
+        if self.run is not None:
+            self.run.session.observe_megatron_optimizer(context.optimizer)
+            self.run.session.exclude_rerun_iterators()
+            self.run.session.begin()
+
+    def on_train_step_end(self, context: Any) -> None:
+        self._iteration += 1
+        if self.run is not None:
+            self.run.session.end()
+            self.run.logged(
+                self._iteration, lambda: host_scalars({name: getattr(context, name, None) for name in _SCALARS})
+            )
+
+    def on_train_end(self, context: Any) -> None:
+        self.end()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("on_"):  # events that hold nothing for us, in whatever version
+            return lambda *args, **kwargs: None
+        raise AttributeError(name)
+
+
+_SCALARS = ("loss_dict", "learning_rate", "grad_norm")
+
+
+def host_scalars(values: Mapping[str, Any]) -> dict[str, float]:
+    """Losses, learning rate and gradient norm under Megatron's names, from the arguments of its logging function."""
+    losses = values.get("loss_dict") or {}
+    named = {**losses, "learning-rate": values.get("learning_rate"), "grad-norm": values.get("grad_norm")}
+    scalars = {}
+    for name, value in named.items():
+        with contextlib.suppress(TypeError, ValueError):
+            scalars[name] = float(value)
+    return scalars
+
+
+def _host_of(context: Any) -> Host:
+    """What the state in a context of Megatron-Bridge says."""
+
+    def read(path: str, default: Any = None) -> Any:
+        value = context
+        for name in path.split("."):
+            value = getattr(value, name, None)
+        return default if value is None else value
+
+    return Host(
+        iteration=int(read("state.train_state.step", 0)),
+        log_interval=int(read("state.cfg.logger.log_interval", 1)),
+        save=read("state.cfg.checkpoint.save"),
+        load=read("state.cfg.checkpoint.load"),
+        name=read("state.cfg.logger.wandb_exp_name", ""),
+        tensorboard=read("state.tensorboard_logger"),
+        wandb=read("state.wandb_logger"),
+    )

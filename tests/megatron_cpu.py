@@ -1,0 +1,317 @@
+"""megatron.core on a CPU: what it takes to train its real GPTModel, mixture of experts included, over gloo.
+
+megatron.core asks for CUDA in many places where nothing depends on it. :func:`pretend_cuda` answers those questions:
+the current device is the CPU, streams and events do nothing, the generator state is the CPU's. Everything that
+the model, the router, the token dispatcher, the pipeline schedule and the optimizer compute is megatron.core's own code.
+Two parts differ from a GPU: layer norms are torch's, and context parallelism attends to the local chunk only (ring
+attention needs Transformer Engine), so that losses under it mean nothing while tokens and routing are real.
+
+The changes last as long as the process: call it in processes of its own, never in a test session.
+
+    pretend_cuda()
+    dist.init_process_group("gloo")
+    with parallel(layout):
+        training = build(layout)
+        loss = training.step(batches)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # megatron.core compiles small functions, which costs minutes here
+
+import torch
+from torch import Tensor, nn
+
+EXPERTS, TOP_K, VOCABULARY, LENGTH, ROWS, MICRO_BATCHES = 8, 2, 64, 16, 2, 4
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a model is spread over processes, and what it is made of.
+
+    Attributes:
+        tp, pp, vpp, cp, ep, etp: sizes of the parallel dimensions; ``vpp`` counts model chunks per pipeline stage.
+        layers: decoder layers.
+        mtp: multi-token-prediction layers.
+        distributed_optimizer: shard the optimizer's states over data-parallel ranks.
+        model: further fields of the TransformerConfig.
+        optimizer: further fields of the OptimizerConfig.
+    """
+
+    tp: int = 1
+    pp: int = 1
+    vpp: int | None = None
+    cp: int = 1
+    ep: int = 1
+    etp: int | None = None
+    layers: int = 4
+    mtp: int | None = None
+    distributed_optimizer: bool = False
+    model: dict[str, Any] = field(default_factory=dict)
+    optimizer: dict[str, Any] = field(default_factory=dict)
+
+
+class _Nothing:
+    """A stream or an event: every method does nothing."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Callable[..., _Nothing]:
+        return lambda *args, **kwargs: self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Nothing)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+def pretend_cuda() -> None:
+    """Make megatron.core train on the CPU in this process, from now on."""
+    import megatron.core.models.gpt.gpt_layer_specs
+    import megatron.core.optimizer  # noqa: F401 - complete before torch.cuda changes under it
+
+    _answer_for_the_device()
+    _create_on_the_cpu()
+    _replace_gpu_kernels()
+
+
+def _answer_for_the_device() -> None:
+    import megatron.core.tensor_parallel.random as generators
+
+    cuda, stream = torch.cuda, _Nothing()
+    cuda.current_device = lambda: torch.device("cpu")
+    cuda.Stream = cuda.Event = _Nothing
+    cuda.current_stream = cuda.default_stream = lambda *args, **kwargs: stream
+    cuda.stream = lambda _: contextlib.nullcontext()
+    cuda.synchronize = cuda.empty_cache = cuda.manual_seed = lambda *args, **kwargs: None
+    cuda.get_rng_state = generators._get_cuda_rng_state = lambda *args, **kwargs: torch.get_rng_state()
+    generators._set_cuda_rng_state = lambda *args, **kwargs: None
+
+
+def _create_on_the_cpu() -> None:
+    def on_cpu(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def create(*args: Any, **kwargs: Any) -> Tensor:
+            if "cuda" in str(kwargs.get("device", "")):
+                kwargs["device"] = "cpu"
+            kwargs.pop("pin_memory", None)
+            return function(*args, **kwargs)
+
+        return create
+
+    for name in ("zeros", "ones", "empty", "full", "tensor", "arange"):
+        setattr(torch, name, on_cpu(getattr(torch, name)))
+    torch.Tensor.cuda = lambda tensor, *args, **kwargs: tensor
+    plain_type = torch.Tensor.type
+
+    def type_name(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """The optimizers accept tensors whose type is called torch.cuda.…Tensor."""
+        answer = plain_type(tensor, *args, **kwargs)
+        return answer.replace("torch.", "torch.cuda.") if isinstance(answer, str) else answer
+
+    torch.Tensor.type = type_name
+
+
+def _replace_gpu_kernels() -> None:
+    import megatron.core.models.backends as backends
+    import megatron.core.models.gpt.gpt_layer_specs as specs
+    import megatron.core.transformer.moe.moe_utils as moe
+    import megatron.core.transformer.moe.token_dispatcher as dispatcher
+    from megatron.core.transformer.dot_product_attention import DotProductAttention
+
+    class SequenceParallelNorm(nn.LayerNorm):
+        """torch's layer norm, marked for the gradient reduction of sequence parallelism."""
+
+        def __init__(self, config: Any, hidden_size: int, eps: float = 1e-5, **kwargs: Any) -> None:
+            super().__init__(hidden_size, eps)
+            for parameter in self.parameters():
+                parameter.sequence_parallel = config.sequence_parallel
+
+    backends.LNImpl = specs.LNImpl = SequenceParallelNorm
+    moe.te_general_gemm = getattr(moe, "te_general_gemm", None)  # named in an annotation without Transformer Engine
+
+    def to_host(tensor: Any, as_numpy: bool = False, **kwargs: Any) -> Any:  # noqa: ARG001 - there are no streams
+        return tensor.numpy() if as_numpy and torch.is_tensor(tensor) else tensor
+
+    dispatcher.maybe_move_tensor_to_cpu = to_host
+    whole = DotProductAttention.__init__
+
+    def local_chunk(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+        """It asserts that there is no context parallelism: let it take its part of the sequence for the whole."""
+        size, config.context_parallel_size = config.context_parallel_size, 1
+        whole(self, config, *args, **kwargs)
+        config.context_parallel_size = size
+
+    DotProductAttention.__init__ = local_chunk
+
+
+@contextlib.contextmanager
+def parallel(layout: Layout) -> Iterator[None]:
+    """Megatron's process groups for a layout, destroyed afterwards: layouts of one world size follow each other."""
+    from megatron.core import parallel_state, tensor_parallel
+    from megatron.core.transformer.moe import moe_utils
+    from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
+
+    parallel_state.initialize_model_parallel(
+        layout.tp,
+        layout.pp,
+        layout.vpp,
+        context_parallel_size=layout.cp,
+        expert_model_parallel_size=layout.ep,
+        expert_tensor_parallel_size=layout.etp,
+    )
+    try:
+        tensor_parallel.model_parallel_cuda_manual_seed(1)
+        torch.manual_seed(1)
+        yield
+    finally:
+        parallel_state.destroy_model_parallel()
+        moe_utils.get_moe_layer_wise_logging_tracker().clear()  # sized for the layers of the last model
+        MTPLossLoggingHelper.tracker.clear()
+
+
+@dataclass
+class Training:
+    """A model and its optimizer, driven by Megatron's own schedule.
+
+    Attributes:
+        chunks: the model, one part per virtual pipeline stage, each wrapped in Megatron's DistributedDataParallel.
+        optimizer: a MegatronOptimizer.
+        config: the TransformerConfig.
+    """
+
+    layout: Layout
+    chunks: list[nn.Module]
+    optimizer: Any
+    config: Any
+
+    def forward_backward(self, data: Any, *, forward_only: bool = False, scale_loss: float = 1.0) -> list[Any]:
+        """All micro-batches of a step; ``data`` is an iterator over micro-batches, or one for each chunk."""
+        from megatron.core.pipeline_parallel import get_forward_backward_func
+
+        def forward(iterator: Iterator[Tensor], model: nn.Module) -> tuple[Tensor, Callable[[Tensor], Any]]:
+            tokens = next(iterator)
+            width = tokens.shape[1]
+            mask = torch.ones(1, 1, width, width).triu(1).bool()
+            output = model(tokens, torch.arange(width).expand_as(tokens), mask, labels=tokens.roll(-1, 1))
+
+            def loss(output: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+                mean = output.mean() * scale_loss
+                return mean, {"lm loss": mean.detach()}
+
+            return output, loss
+
+        return get_forward_backward_func()(
+            forward_step_func=forward,
+            data_iterator=data,
+            model=self.chunks if self.layout.vpp else self.chunks[0],
+            num_microbatches=MICRO_BATCHES,
+            seq_length=LENGTH,
+            micro_batch_size=ROWS,
+            forward_only=forward_only,
+        )
+
+    def zero_gradients(self) -> None:
+        """What Megatron does before every step."""
+        for chunk in self.chunks:
+            chunk.train()
+            chunk.zero_grad_buffer()
+        self.optimizer.zero_grad()
+
+    def iterators(self, batches: Sequence[Tensor]) -> Any:
+        """Micro-batches as Megatron wants them: an iterator, or one for each chunk."""
+        return [iter(batches) for _ in self.chunks] if self.layout.vpp else iter(batches)
+
+
+def build(layout: Layout) -> Training:
+    """A tiny GPT with mixture-of-experts layers, inside :func:`parallel`."""
+    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+
+    config = transformer_config(layout)
+    config.finalize_model_grads_func = finalize_model_grads
+    wrapping = DistributedDataParallelConfig(use_distributed_optimizer=layout.distributed_optimizer)
+    stages = range(layout.vpp) if layout.vpp else [None]
+    chunks = [DistributedDataParallel(config, wrapping, _model(layout, config, stage)) for stage in stages]
+    options = {"optimizer": "adam", "lr": 1e-3, "clip_grad": 0.0, **layout.optimizer}
+    settings = OptimizerConfig(use_distributed_optimizer=layout.distributed_optimizer, **options)
+    return Training(layout, chunks, get_megatron_optimizer(settings, chunks), config)
+
+
+def transformer_config(layout: Layout) -> Any:
+    """The TransformerConfig of a layout, with every fused kernel off."""
+    from megatron.core.transformer.transformer_config import TransformerConfig
+
+    fields = {
+        "num_layers": layout.layers,
+        "hidden_size": 32,
+        "num_attention_heads": 4,
+        "ffn_hidden_size": 64,
+        "moe_ffn_hidden_size": 64,
+        "num_moe_experts": EXPERTS,
+        "moe_router_topk": TOP_K,
+        "moe_aux_loss_coeff": 1e-2,
+        "moe_token_dispatcher_type": "alltoall",
+        "mtp_num_layers": layout.mtp,
+        "tensor_model_parallel_size": layout.tp,
+        "pipeline_model_parallel_size": layout.pp,
+        "virtual_pipeline_model_parallel_size": layout.vpp,
+        "context_parallel_size": layout.cp,
+        "expert_model_parallel_size": layout.ep,
+        "expert_tensor_parallel_size": layout.etp,
+        "sequence_parallel": layout.tp > 1,
+        "pipeline_dtype": torch.float32,
+        "use_cpu_initialization": True,
+        "add_bias_linear": False,
+        "attention_dropout": 0.0,
+        "hidden_dropout": 0.0,
+        "cuda_graph_scope": [],
+        "gradient_accumulation_fusion": False,
+        "bias_dropout_fusion": False,
+        "masked_softmax_fusion": False,
+        "bias_activation_fusion": False,
+        "apply_rope_fusion": False,
+    }
+    return TransformerConfig(**{**fields, **layout.model})
+
+
+def _model(layout: Layout, config: Any, stage: int | None) -> nn.Module:
+    import megatron.core.models.gpt.gpt_layer_specs as specs
+    from megatron.core import parallel_state
+    from megatron.core.models.gpt.gpt_model import GPTModel
+
+    experts = config.num_moe_experts
+    mtp = None
+    if layout.mtp:
+        layer = specs.get_gpt_layer_local_spec(experts)
+        mtp = specs.get_gpt_mtp_block_spec(config, layer, use_transformer_engine=False, vp_stage=stage)
+    return GPTModel(
+        config,
+        specs.get_gpt_decoder_block_spec(config, use_transformer_engine=False, vp_stage=stage),
+        VOCABULARY,
+        LENGTH,
+        position_embedding_type="rope",
+        vp_stage=stage,
+        pre_process=parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=stage),
+        post_process=parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage),
+        mtp_block_spec=mtp,
+    )
+
+
+def batches(step: int, layout: Layout, *, seed: int = 0) -> list[Tensor]:
+    """This rank's micro-batches of a step: equal on ranks of one data-parallel replica, cut by context parallelism."""
+    from megatron.core import parallel_state
+
+    replica = parallel_state.get_data_parallel_rank()
+    generator = torch.Generator().manual_seed(seed + 1000 * step + replica)
+    rows = [torch.randint(0, VOCABULARY, (ROWS, LENGTH), generator=generator) for _ in range(MICRO_BATCHES)]
+    width = LENGTH // layout.cp
+    rank = parallel_state.get_context_parallel_rank()
+    return [row[:, rank * width : (rank + 1) * width].contiguous() for row in rows]
