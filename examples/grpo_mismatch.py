@@ -1,5 +1,6 @@
-"""GRPO of a tiny mixture-of-experts policy on sums of two digits, with one callback and a rollout engine that is not the
-trainer: it computes in bfloat16, and it gets new weights only after every second update.
+"""GRPO of a tiny mixture-of-experts policy on sums of two digits, with one callback and a rollout engine of its own.
+
+The engine computes in bfloat16, and it gets new weights only after every second update.
 
     python examples/grpo_mismatch.py
 

@@ -79,6 +79,13 @@ def record(tracker: StatsTracker, kind: ReduceType, rows: dict[str, Tensor]) -> 
         tracker.summaries(kind, **rows)
 
 
+def record_counts(tracker: StatsTracker, **masks: Tensor) -> None:
+    """Record the numbers of true elements; unlike ``denominator()`` without keeping the masks."""
+    counts = {name: torch.count_nonzero(mask).double() for name, mask in masks.items()}
+    rows = {name: mean_rows({name: torch.zeros_like(count)}, count)[name] for name, count in counts.items()}
+    record(tracker, ReduceType.DENOMINATOR, rows)
+
+
 def mean_rows(sums: dict[str, Tensor], count: Tensor) -> dict[str, Tensor]:
     """Summary rows of metrics that export a mean: sums over one count, all zero-dimensional float64."""
     infinity = torch.full_like(count, torch.inf)

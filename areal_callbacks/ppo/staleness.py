@@ -7,7 +7,7 @@ from torch import Tensor
 
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import ReduceType
-from areal_callbacks.ppo.inputs import boolean, check_shapes, chosen, measurable
+from areal_callbacks.ppo.inputs import boolean, check_shapes, chosen, measurable, record_counts
 
 _AGES = ("sample_staleness_theta", "sample_staleness_proximal")
 
@@ -56,7 +56,7 @@ def log_version_stats(
         tracker.scope("update"),
         tracker.scope("version_stats"),
     ):
-        tracker.denominator(n_valid_generated_tokens=valid)
+        record_counts(tracker, n_valid_generated_tokens=valid)
         fractions = {"stale_token_fraction": age > 0, "future_token_fraction": age < 0}
         tracker.stat_compact(valid, ReduceType.AVG, **fractions, **{f"{name}_avg": age for name in _AGES})
         tracker.stat_compact(valid, ReduceType.MIN, **{f"{name}_min": age for name in _AGES})

@@ -20,6 +20,7 @@ from areal_callbacks.ppo.inputs import (
     mean_rows,
     measurable,
     record,
+    record_counts,
     selected,
 )
 from areal_callbacks.ppo.quantiles import log_bins, quantiles
@@ -94,7 +95,7 @@ def log_train_inference_stats(
     rollout = rollout.to(trainer.device, non_blocking=True)
     tracker = chosen(tracker)
     with torch.no_grad(), tracker.disable_scope(), tracker.scope("ppo_actor"), tracker.scope("train_infer"):
-        tracker.denominator(n_valid_tokens=valid)
+        record_counts(tracker, n_valid_tokens=valid)
         if not valid.numel():
             return
         totals = [_measured(*piece, extended=extended) for piece in chunks(valid, trainer, rollout)]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from areal_callbacks.core.tracker import StatsTracker
-from areal_callbacks.ppo.inputs import boolean, check_shapes, chosen, measurable, selected
+from areal_callbacks.ppo.inputs import boolean, check_shapes, chosen, measurable, record_counts, selected
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,12 @@ def log_batch_stats(
     tokens = torch.ones_like(valid) if attention_mask is None else boolean(attention_mask)
     tracker = chosen(tracker)
     with tracker.disable_scope(), tracker.scope("ppo_actor"):
-        tracker.denominator(n_seqs=sequences, n_tokens=tokens, n_valid_tokens=valid)
+        record_counts(tracker, n_seqs=sequences, n_tokens=tokens, n_valid_tokens=valid)
         tracker.stat_compact(valid, **_given(advantages=advantages, kl_rewards=kl_rewards, final_reward=final_reward))
         rewards = per_sequence.pop("task_reward", None)
         if rewards is not None:
             scored = sequences if scored is None else boolean(scored)
-            tracker.denominator(correct_n_seqs=(rewards > 0) & scored, incorrect_n_seqs=(rewards <= 0) & scored)
+            record_counts(tracker, correct_n_seqs=(rewards > 0) & scored, incorrect_n_seqs=(rewards <= 0) & scored)
             tracker.stat_compact(scored, task_reward=rewards)
         tracker.stat_compact(sequences, **per_sequence)
 
@@ -148,7 +148,7 @@ def log_update_stats(
     stats |= _given(actor_loss=loss)
     tracker = chosen(tracker)
     with tracker.disable_scope(), tracker.scope("ppo_actor"), tracker.scope("update"):
-        tracker.denominator(n_valid_tokens=valid)
+        record_counts(tracker, n_valid_tokens=valid)
         tracker.stat_compact(valid, **stats)
         if clipped:
             tracker.denominator(clipped_tokens=stats["clip_ratio"] & valid, dual_clipped_tokens=clipped["dual"] & valid)
