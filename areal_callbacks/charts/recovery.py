@@ -1,0 +1,103 @@
+"""Whole expert-load tables out of metrics.jsonl, or out of table files downloaded from W&B.
+
+W&B's preview of a table ends at 10,000 rows; the artifact and metrics.jsonl hold all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from areal_callbacks.writers.jsonl import ExpertLoadsRecord, read_metrics
+
+TABLE_SUFFIX = ".table.json"
+
+_COLUMNS = ("layer", "expert", "tokens", "load_percent")
+_VERSION = re.compile(r"[:-](v\d+)$")
+
+
+@dataclass(frozen=True)
+class LayerTable:
+    """The rows of one layer in one table.
+
+    Attributes:
+        source: the step of an export, or what tells a downloaded table from the others.
+        stack: empty for the main decoder.
+        layer: global and zero-based.
+        tokens: routed assignments per expert, in the order of the experts.
+        percent: load percentage per expert.
+    """
+
+    source: int | str
+    stack: str
+    layer: int
+    tokens: list[int]
+    percent: list[float]
+
+    @property
+    def max_over_ideal(self) -> float:
+        """``max(c) / (sum(c) / E)``; 0 for an empty layer."""
+        total = sum(self.tokens)
+        return max(self.tokens) * len(self.tokens) / total if total else 0.0
+
+    @property
+    def truncated(self) -> bool:
+        """Rows are missing: the percentages do not add up to 100."""
+        return any(self.percent) and abs(sum(self.percent) - 100) > 1e-3
+
+
+def layers_of_metrics(path: Path, steps: Iterable[int] = ()) -> Iterator[LayerTable]:
+    """Every layer of every export of a metrics.jsonl, or of the given steps; of a repeated step the later export."""
+    wanted = set(steps)
+    latest: dict[tuple[int, str, int], list[int]] = {}
+    for record in read_metrics(path):
+        if isinstance(record, ExpertLoadsRecord) and (not wanted or record.step in wanted):
+            latest.update(((record.step, record.stack, layer), row) for layer, row in zip(record.layers, record.counts))
+    for (step, stack, layer), counts in sorted(latest.items()):
+        total = sum(counts)
+        yield LayerTable(step, stack, layer, counts, [100 * count / total if total else 0.0 for count in counts])
+
+
+def layers_of_tables(path: Path) -> Iterator[LayerTable]:
+    """Every layer of a downloaded table file, or of all such files below a folder.
+
+    Raises:
+        ValueError: there is no such file, or one is no expert-load table.
+    """
+    files = [path] if path.is_file() else sorted(path.rglob(f"*expert_loads*{TABLE_SUFFIX}"), key=_natural)
+    if not files:
+        raise ValueError(f"{path}: no metrics.jsonl and no *expert_loads*{TABLE_SUFFIX} below it")
+    for file in files:
+        yield from _layers_of_table(file)
+
+
+def _layers_of_table(file: Path) -> Iterator[LayerTable]:
+    try:
+        table = json.loads(file.read_text(encoding="utf-8"))
+        place = {name: table["columns"].index(name) for name in _COLUMNS}
+        stack_place = table["columns"].index("stack") if "stack" in table["columns"] else None
+        rows: Sequence[Sequence[object]] = table["data"]
+    except (ValueError, LookupError, TypeError) as error:
+        raise ValueError(f"{file}: not a table with the columns {', '.join(_COLUMNS)}: {error}") from error
+    layers: dict[tuple[str, int], list[tuple[int, int, float]]] = {}
+    for row in rows:
+        layer, expert, tokens, percent = (float(str(row[place[name]])) for name in _COLUMNS)
+        stack = "" if stack_place is None else str(row[stack_place] or "")
+        layers.setdefault((stack, int(layer)), []).append((int(expert), int(tokens), percent))
+    for (stack, number), experts in sorted(layers.items()):
+        experts.sort()
+        yield LayerTable(_source(file), stack, number, [row[1] for row in experts], [row[2] for row in experts])
+
+
+def _source(file: Path) -> str:
+    """The version in the name of the artifact's folder, or the file's name."""
+    versions = (_VERSION.search(parent.name) for parent in file.parents)
+    return next((version.group(1) for version in versions if version), file.name.removesuffix(TABLE_SUFFIX))
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """v2 before v10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path))]

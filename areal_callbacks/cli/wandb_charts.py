@@ -1,0 +1,127 @@
+"""``areal-callbacks wandb-charts``: custom charts of the MoE balance, and whole expert-load tables."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+
+from areal_callbacks.charts import CHARTS, MOST_LAYERS, load_chart
+from areal_callbacks.charts.recovery import TABLE_SUFFIX, LayerTable, layers_of_metrics, layers_of_tables
+from areal_callbacks.report.locate import find_metrics
+
+
+@click.group("wandb-charts", invoke_without_command=True)
+@click.option("--entity", help="User or team that gets the charts.")
+@click.option("--access", type=click.Choice(["private", "public"]), default="private", show_default=True)
+@click.option("--layers", type=click.IntRange(min=1), default=MOST_LAYERS, show_default=True, help="Most layers.")
+@click.option("--stack", default="", help="Layers of this stack instead of the main decoder's.")
+@click.option("--dry-run", is_flag=True, help="Say what would be registered; needs no network.")
+@click.option("--print", "printed", type=click.Choice(list(CHARTS)), help="Print one for the chart editor.")
+@click.pass_context
+def command(
+    context: click.Context,
+    entity: str | None,
+    access: str,
+    layers: int,
+    stack: str,
+    dry_run: bool,
+    printed: str | None,
+) -> None:
+    """Register the MoE charts with W&B, print one of them, or recover tables (recover --help).
+
+    --layers and --stack say which scalars the chart moe_step_layer_history looks for.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if printed is not None:
+        click.echo(json.dumps(load_chart(printed, layers=layers, stack=stack), indent=2))
+        return
+    if entity is None:
+        raise click.UsageError("--entity says who gets the charts; --print NAME needs none")
+    charts = {name: load_chart(name, defaults=False, layers=layers, stack=stack) for name in CHARTS}
+    if dry_run:
+        for name in charts:
+            click.echo(f"would register {entity}/{name} ({access}): {CHARTS[name]}")
+        return
+    _register(entity, access, charts)
+
+
+def _register(entity: str, access: str, charts: dict[str, dict[str, Any]]) -> None:
+    try:
+        import wandb
+    except ImportError as error:
+        raise click.ClickException("W&B is not installed: pip install 'areal-callbacks[wandb]'") from error
+    try:
+        api = wandb.Api()
+        for name, specification in charts.items():
+            chart = api.create_custom_chart(
+                entity=entity,
+                name=name,
+                display_name=CHARTS[name],
+                spec_type="vega2",
+                access=access,
+                spec=specification,
+            )
+            click.echo(f"registered {chart}: {CHARTS[name]}")
+    except AttributeError as error:
+        raise click.ClickException(f"wandb {wandb.__version__} cannot register charts, a newer one can") from error
+    except Exception as error:
+        raise click.ClickException(f"W&B: {type(error).__name__}: {error}") from error
+
+
+@command.command("recover")
+@click.argument("source", type=click.Path(exists=True, path_type=Path))
+@click.option("--step", "steps", type=int, multiple=True, help="Only this step of a metrics.jsonl; several times.")
+@click.option("--summary", is_flag=True, help="One row a layer: its maximum over ideal load.")
+@click.option("-o", "--output", type=click.File("w", encoding="utf-8", lazy=True), help="CSV file. [default: print]")
+def recover(source: Path, steps: tuple[int, ...], summary: bool, output: TextIO | None) -> None:
+    """Write complete expert loads as CSV.
+
+    SOURCE is a metrics.jsonl, a folder with one, a table file (*.table.json), or a folder of downloaded artifacts.
+    """
+    try:
+        known, tables = _layers(source, steps)
+        layers = list(tables)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    if not layers:
+        raise click.ClickException(f"{source}: no expert loads{' at these steps' if steps else ''}")
+    for line in sorted({f"{layer.source}: layer {layer.layer} lacks experts" for layer in layers if layer.truncated}):
+        click.echo(f"{line}: the table is truncated, take its artifact or metrics.jsonl", err=True)
+    writer = csv.writer(output or sys.stdout, lineterminator="\n")
+    writer.writerows(_rows(known, layers, summary))
+
+
+def _layers(source: Path, steps: tuple[int, ...]) -> tuple[str, Iterator[LayerTable]]:
+    """The name of the first column, and the layers."""
+    if source.name.endswith(TABLE_SUFFIX) or (source.is_dir() and not _has_metrics(source)):
+        if steps:
+            raise ValueError("--step: W&B's table files do not tell their step, metrics.jsonl does")
+        return "table", layers_of_tables(source)
+    return "step", layers_of_metrics(find_metrics(source), steps)
+
+
+def _has_metrics(folder: Path) -> bool:
+    try:
+        find_metrics(folder)
+    except ValueError:
+        return False
+    return True
+
+
+def _rows(known: str, layers: list[LayerTable], summary: bool) -> Iterator[Iterable[object]]:
+    stacks = any(layer.stack for layer in layers)
+    names = ["max_over_ideal"] if summary else ["expert", "tokens", "load_percent"]
+    yield [known, *(["stack"] if stacks else []), "layer", *names]
+    for layer in layers:
+        place = [layer.source, *([layer.stack] if stacks else []), layer.layer]
+        if summary:
+            yield [*place, layer.max_over_ideal]
+        else:
+            yield from ([*place, expert, *row] for expert, row in enumerate(zip(layer.tokens, layer.percent)))
