@@ -31,6 +31,7 @@ from areal_callbacks.publisher import Publisher, default_publisher
 from areal_callbacks.topology import Topology
 from areal_callbacks.writers.base import MetricWriter
 
+_STATS = "stats"
 _OPEN: list[weakref.ref[MetricsSession]] = []
 
 
@@ -291,7 +292,10 @@ class MetricsSession:
         interval = reduce_sources(self._sources(measured), self.topology)
         if self._throughput is not None and self._throughput.family in interval:
             self._throughput.accumulate(interval[self._throughput.family])
-        self._pending = merge_intervals(self._pending, interval)
+        if measured and self._pending is not None:  # a family that fails later would pass a part off as the whole
+            self._pending = {name: part for name, part in self._pending.items() if name in interval or name == _STATS}
+        if any(part.keys or part.sums or part.maxima for part in interval.values()):
+            self._pending = merge_intervals(self._pending, interval)
 
     @property
     def has_pending(self) -> bool:
@@ -309,7 +313,7 @@ class MetricsSession:
         return export
 
     def _sources(self, measured: bool) -> list[Source]:
-        sources = [Source("stats", self._recorded, self.topology.stats)]
+        sources = [Source(_STATS, self._recorded, self.topology.stats)]
         monitors = [monitor for monitor in (self._throughput, self._moe) if measured and monitor is not None]
         return sources + [Source(monitor.family, _unless_failed(self._forward, monitor)) for monitor in monitors]
 
@@ -325,7 +329,7 @@ class MetricsSession:
         if self._moe is not None and self._moe.family in interval:
             loads = self._moe.expert_loads(interval[self._moe.family])
             measured |= (loads and self._moe.derive(loads)) or {}
-        recorded = interval["stats"].metrics() if "stats" in interval else {}
+        recorded = interval[_STATS].metrics() if _STATS in interval else {}
         recorded = {name: value for name, value in recorded.items() if not name.endswith(COUNT_SUFFIX)}
         return Export(step, join_metrics(measured, recorded), loads, host, time.time())
 
