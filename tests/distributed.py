@@ -40,17 +40,21 @@ class Ranks:
 
     def run(self, function: Callable[..., Any], *args: Any, timeout: float = 90) -> list[Any]:
         """Call ``function(group, *args)`` on every rank and return the results in rank order."""
+        return self.run_from(function.__code__.co_filename, function.__qualname__, *args, timeout=timeout)
+
+    def run_from(self, path: str | Path, name: str, *args: Any, timeout: float = 90) -> list[Any]:
+        """The same for a function in a file that this process must not import."""
         if not self._processes:
             self._start()
         for pipe in self._pipes:
-            pipe.send((function.__code__.co_filename, function.__qualname__, args))
+            pipe.send((str(path), name, args))
         results: dict[int, Any] = {}
         waiting = dict(enumerate(self._pipes))
         while waiting:
             ready = multiprocessing.connection.wait(list(waiting.values()), timeout)
             if not ready:
                 self.close()
-                raise RankError(f"ranks {sorted(waiting)} did not finish {function.__name__} within {timeout} s")
+                raise RankError(f"ranks {sorted(waiting)} did not finish {name} within {timeout} s")
             for rank, pipe in list(waiting.items()):
                 if pipe in ready:
                     results[rank] = self._receive(rank, pipe)

@@ -1,10 +1,10 @@
 """megatron.core on a CPU: what it takes to train its real GPTModel, mixture of experts included, over gloo.
 
 megatron.core asks for CUDA in many places where nothing depends on it. :func:`pretend_cuda` answers those questions:
-the current device is the CPU, streams and events do nothing, the generator state is the CPU's. Everything that
-the model, the router, the token dispatcher, the pipeline schedule and the optimizer compute is megatron.core's own code.
-Two parts differ from a GPU: layer norms are torch's, and context parallelism attends to the local chunk only (ring
-attention needs Transformer Engine), so that losses under it mean nothing while tokens and routing are real.
+the current device is the CPU, streams and events do nothing, the generator state is the CPU's. Everything that model,
+router, token dispatcher, pipeline schedule and optimizer compute is megatron.core's own code. Two parts differ from a
+GPU: layer norms are torch's, and context parallelism attends to the local chunk only (ring attention needs Transformer
+Engine), so that losses under it mean nothing while tokens and routing are real.
 
 The changes last as long as the process: call it in processes of its own, never in a test session.
 
@@ -12,7 +12,9 @@ The changes last as long as the process: call it in processes of its own, never 
     dist.init_process_group("gloo")
     with parallel(layout):
         training = build(layout)
-        loss = training.step(batches)
+        training.zero_gradients()
+        training.forward_backward(training.iterators(batches(0, layout)))
+        training.optimizer.step()
 """
 
 from __future__ import annotations
@@ -192,24 +194,12 @@ class Training:
     optimizer: Any
     config: Any
 
-    def forward_backward(self, data: Any, *, forward_only: bool = False, scale_loss: float = 1.0) -> list[Any]:
+    def forward_backward(self, data: Any, *, forward_only: bool = False, step: Any = None) -> list[Any]:
         """All micro-batches of a step; ``data`` is an iterator over micro-batches, or one for each chunk."""
         from megatron.core.pipeline_parallel import get_forward_backward_func
 
-        def forward(iterator: Iterator[Tensor], model: nn.Module) -> tuple[Tensor, Callable[[Tensor], Any]]:
-            tokens = next(iterator)
-            width = tokens.shape[1]
-            mask = torch.ones(1, 1, width, width).triu(1).bool()
-            output = model(tokens, torch.arange(width).expand_as(tokens), mask, labels=tokens.roll(-1, 1))
-
-            def loss(output: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-                mean = output.mean() * scale_loss
-                return mean, {"lm loss": mean.detach()}
-
-            return output, loss
-
         return get_forward_backward_func()(
-            forward_step_func=forward,
+            forward_step_func=step or forward_step,
             data_iterator=data,
             model=self.chunks if self.layout.vpp else self.chunks[0],
             num_microbatches=MICRO_BATCHES,
@@ -228,6 +218,15 @@ class Training:
     def iterators(self, batches: Sequence[Tensor]) -> Any:
         """Micro-batches as Megatron wants them: an iterator, or one for each chunk."""
         return [iter(batches) for _ in self.chunks] if self.layout.vpp else iter(batches)
+
+
+def forward_step(iterator: Iterator[Tensor], model: nn.Module) -> tuple[Tensor, Callable[[Tensor], Any]]:
+    """One micro-batch, as Megatron's schedules ask for it: the output, and the loss of an output."""
+    tokens = next(iterator)
+    width = tokens.shape[1]
+    mask = torch.ones(1, 1, width, width).triu(1).bool()
+    output = model(tokens, torch.arange(width).expand_as(tokens), mask, labels=tokens.roll(-1, 1))
+    return output, lambda output: (output.mean(), {"lm loss": output.detach().mean()})
 
 
 def build(layout: Layout) -> Training:

@@ -1,14 +1,16 @@
-"""What the ranks run: megatron.core on the CPU, measured. Loaded by the rank processes, never by the test session."""
+"""What the ranks run: megatron.core on the CPU, measured. Loaded by rank processes, never by the test session."""
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from megatron.core.transformer.moe.router import TopKRouter
 from megatron_cpu import Layout, Training, batches, build, parallel, pretend_cuda
 
 from areal_callbacks.core import reporting
@@ -18,35 +20,96 @@ from areal_callbacks.integrations import megatron
 pretend_cuda()
 
 
-def train(group: Any, layout: dict[str, Any], steps: int = 2) -> dict[str, Any]:  # noqa: ARG001
-    """Train a layout for some steps with one export in the middle and one at the end."""
+def train(group: Any, layout: dict[str, Any], steps: int = 2, **options: Any) -> dict[str, Any]:  # noqa: ARG001
+    """Train a layout for some steps, with an export after each, and recount its routing independently."""
+    reporting.reset()
     with parallel(Layout(**layout)), tempfile.TemporaryDirectory() as folder:
         training = build(Layout(**layout))
-        with megatron.attach(training.chunks, training.optimizer, output_dir=folder, report=False) as metrics:
-            exports, collectives = [], []
+        options = {"output_dir": folder, "report": False, **options}
+        with megatron.attach(training.chunks, training.optimizer, **options) as metrics, _recount(training) as routed:
+            exports, collectives, recounts = [], [], []
             for step in range(steps):
                 with metrics.step():
-                    training.zero_gradients()
-                    training.forward_backward(training.iterators(batches(step, training.layout)))
-                    assert training.optimizer.step()[0]
-                with _counted() as count:
-                    exports.append(metrics.export(step + 1))
+                    _step(training, step)
+                with _collectives() as count:
+                    exports.append(_plain(metrics.export(step + 1)))
                 collectives.append(count())
-        return {"exports": [_plain(export) for export in exports], "collectives": collectives}
+                recounts.append(routed())
+            topology = metrics.topology
+        return {
+            "exports": exports,
+            "collectives": collectives,
+            "recounts": recounts,
+            "messages": list(reporting._reported),
+            "is_writer": topology.is_writer,
+            "left": _left(training),
+        }
+
+
+def _step(training: Training, step: int) -> None:
+    training.zero_gradients()
+    training.forward_backward(training.iterators(batches(step, training.layout)))
+    assert training.optimizer.step()[0]
 
 
 def _plain(export: Export) -> dict[str, Any]:
     loads = export.expert_loads
     return {
         "metrics": export.metrics,
-        "loads": {} if loads is None else {layer.layer: layer.counts.tolist() for layer in loads},
-        "stacks": [] if loads is None else loads.stacks,
+        "loads": {} if loads is None else {(layer.stack, layer.layer): layer.counts.tolist() for layer in loads},
     }
 
 
 @contextlib.contextmanager
-def _counted() -> Iterator[Any]:
-    """How many collectives run on the world's group, by the group's own sequence number."""
+def _collectives() -> Iterator[Callable[[], int]]:
+    """How many collectives ran on the world's group, by the group's own sequence number."""
     world = dist.group.WORLD
-    before = 0 if world is None else world._get_sequence_number_for_group()
-    yield lambda: (0 if world is None else world._get_sequence_number_for_group()) - before
+    before = world._get_sequence_number_for_group()
+    yield lambda: world._get_sequence_number_for_group() - before
+
+
+@contextlib.contextmanager
+def _recount(training: Training) -> Iterator[Callable[[], dict[int, list[int]]]]:
+    """Routing maps summed by hooks of our own and the stateless rule, reduced by a reduction of our own.
+
+    Tensor-parallel ranks hold different tokens here (sequence parallelism), so that every rank counts.
+    """
+    seen: dict[int, torch.Tensor] = {}
+
+    def count(router: Any, args: Any, output: Any) -> None:  # noqa: ARG001
+        inside_backward = torch._C._current_graph_task_id() != -1
+        if inside_backward and not torch._C._current_autograd_node().name().endswith("CheckpointFunctionBackward"):
+            return
+        if torch.is_grad_enabled() and router.training:
+            seen[router.layer_number - 1] = seen.get(router.layer_number - 1, 0) + output[1].long().sum(0)
+
+    routers = [
+        module
+        for chunk in training.chunks
+        for name, module in chunk.named_modules()
+        if isinstance(module, TopKRouter) and "mtp" not in name
+    ]
+    handles = [router.register_forward_hook(count) for router in routers]
+
+    def take() -> dict[int, list[int]]:
+        layers = training.layout.layers
+        table = torch.zeros(layers, training.config.num_moe_experts or 1, dtype=torch.int64)
+        for layer, counts in seen.items():
+            table[layer] += counts
+        seen.clear()
+        dist.all_reduce(table)
+        return {layer: row for layer, row in enumerate(table.tolist()) if any(row)}
+
+    yield take
+    for handle in handles:
+        handle.remove()
+
+
+def _left(training: Training) -> dict[str, Any]:
+    """What is still attached to the host's objects after the session was closed."""
+    hooks: Counter[str] = Counter()
+    for chunk in training.chunks:
+        for module in chunk.modules():
+            for kind in ("_forward_hooks", "_forward_pre_hooks"):
+                hooks[kind] += sum("areal" in hook.__module__ for hook in getattr(module, kind).values())
+    return {"hooks": sum(hooks.values()), "step": "step" in vars(training.optimizer)}
