@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from torch import Tensor
 from areal_callbacks.core.reporting import report_once
 from areal_callbacks.monitors.training_forward import TrainingForward
 
-_LIBRARY = torch.library.Library("areal_callbacks", "DEF")
+_LIBRARY: Any = torch.library.Library("areal_callbacks", "DEF")  # type: ignore[no-untyped-call]
 _LIBRARY.define("count_routed(Tensor routed, Tensor(a!) counts, int gate) -> ()")
 _LIBRARY.define("add_totals(Tensor totals, Tensor(a!) counts, int gate, int sign) -> ()")
 
@@ -105,7 +106,7 @@ def take(counters: Sequence[Counter]) -> list[Tensor]:
             by_device.setdefault(cells.device, []).append((index, cells))
     for entries in by_device.values():
         tensors = [cells for _, cells in entries]
-        parts = torch.cat(tensors).cpu().split([len(cells) for cells in tensors])
+        parts = torch.split(torch.cat(tensors).cpu(), [len(cells) for cells in tensors])
         torch._foreach_zero_(tensors)
         for (index, _), part in zip(entries, parts):
             taken[index] += part

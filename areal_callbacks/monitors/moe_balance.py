@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,8 @@ from areal_callbacks.core.guard import Observer, guarded
 from areal_callbacks.core.records import Records
 from areal_callbacks.core.reporting import report_once
 from areal_callbacks.monitors.counting import Counter, Gate, add_totals, count, take
-from areal_callbacks.monitors.router_contracts import RUNNING_COUNTS
 from areal_callbacks.monitors.module_hook import ModuleHook
+from areal_callbacks.monitors.router_contracts import RUNNING_COUNTS
 from areal_callbacks.monitors.routers import Router, find_routers, unrecognised_routers
 from areal_callbacks.monitors.training_forward import TrainingForward
 
@@ -23,35 +23,28 @@ from areal_callbacks.monitors.training_forward import TrainingForward
 class MoEBalanceMonitor(Observer):
     """Counts the executed routing of training forwards, padding included.
 
-    ============================================  =====================================================  =============
-    Key                                           Meaning                                                Reduction
-    ============================================  =====================================================  =============
-    moe_balance/layer_<id>/max_over_ideal         busiest expert over the ideal load ``sum(c) / E``; 1   counts summed
-                                                  is perfect, 0 an empty layer
-    moe_balance/max_over_ideal_max                the worst layer's value                                derived
-    moe_balance/max_over_ideal_mean               mean over the layers that routed anything              derived
-    moe_balance/worst_layer                       global id of the worst layer                           derived
-    moe_balance/dead_experts                      experts without an assignment, over all layers that    derived
-                                                  routed anything
-    ============================================  =====================================================  =============
+    ===============================================  ==================================================  =============
+    Key                                              Meaning                                             Reduction
+    ===============================================  ==================================================  =============
+    moe_balance/layer_<id>/max_over_ideal            busiest expert over the ideal load ``sum(c) / E``;  counts summed
+                                                     1 is perfect, 0 an empty layer
+    moe_balance/max_over_ideal_max                   the worst layer's value                             derived
+    moe_balance/max_over_ideal_mean                  mean over the layers that routed anything           derived
+    moe_balance/worst_layer                          global id of the worst layer                        derived
+    moe_balance/dead_experts                         experts without an assignment, over all layers      derived
+                                                     that routed anything
+    moe_balance/layer_<id>/coefficient_of_variation  standard deviation of the loads over their mean     counts summed
+    moe_balance/layer_<id>/normalised_entropy        entropy of the loads over ``log E``; 1 is perfect   counts summed
+    ===============================================  ==================================================  =============
 
-    With ``extended`` also, per layer:
-
-    ============================================  =====================================================  =============
-    Key                                           Meaning                                                Reduction
-    ============================================  =====================================================  =============
-    moe_balance/layer_<id>/coefficient_of_varia…  population standard deviation of the loads over their  counts summed
-                                                  mean
-    moe_balance/layer_<id>/normalised_entropy     entropy of the loads over ``log E``; 1 is perfect      counts summed
-    ============================================  =====================================================  =============
-
-    Layers of a stack beside the main decoder are ``moe_balance/<stack>/layer_<id>``. Counts are never module buffers: DDP
-    would broadcast rank 0's over them.
+    The last two come with ``extended`` only.
+    Layers of a stack beside the main decoder are ``moe_balance/<stack>/layer_<id>``. Counts are never module buffers:
+    DDP would broadcast rank 0's over them.
 
     Args:
         forward: decides which forwards count.
         contributes_routes: False on a rank whose tokens another rank routes too.
-        extended: derive the second table, too.
+        extended: also the coefficient of variation and the normalised entropy.
     """
 
     family = "moe_balance"
@@ -169,7 +162,9 @@ class MoEBalanceMonitor(Observer):
                 "something computes the routing without calling the router modules (a fused kernel, say): "
                 "moe_balance needs the modules to be called"
             )
-        report_once("moe_balance:silent", f"no router was called in the training forwards since the last export; {cause}")
+        report_once(
+            "moe_balance:silent", f"no router was called in the training forwards since the last export; {cause}"
+        )
 
     def expert_loads(self, reduced: Records) -> ExpertLoads | None:
         """The reduced counts as loads."""
@@ -197,12 +192,12 @@ class MoEBalanceMonitor(Observer):
         return metrics
 
 
-def _totals(module: Any) -> Tensor:
-    return RUNNING_COUNTS.read(module, None)  # type: ignore[return-value]
+def _totals(module: nn.Module) -> Tensor:
+    return cast("Tensor", RUNNING_COUNTS.read(module, None))
 
 
 def _home(module: nn.Module, device: torch.device) -> torch.device:
-    """Where a router runs: with its parameters if an accelerator holds them (they may be offloaded), else as the rest."""
+    """Where a router runs: where an accelerator holds its parameters, else (they may be offloaded) as the rest."""
     own = next((parameter.device for parameter in module.parameters()), device)
     if own.type not in ("cpu", "meta"):
         return own

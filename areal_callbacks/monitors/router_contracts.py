@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 Read = Callable[[nn.Module, Any], Tensor | None]
-"""(router, its output) → what it chose: integers are expert indices ``[..., top_k]``, anything else is a mask or a table
-of scores ``[..., experts]`` in which nonzero means chosen. None: not in this output. Negative indices are not routed."""
+"""(router, its output) → what it chose: integers are expert indices ``[..., top_k]``, negative where a token is not
+routed; anything else is a mask or scores ``[..., experts]``, nonzero where chosen. None: not in this output."""
 
 _TOP_K = ("top_k", "topk", "num_experts_per_tok", "top_k_experts", "moe_top_k")
 
@@ -29,9 +29,9 @@ class Contract(NamedTuple):
     of: str = "output"
 
 
-def local(value: Any) -> Any:
+def local(value: Tensor | None) -> Tensor | None:
     """This rank's part of a distributed tensor; anything else as it is."""
-    return value.to_local() if hasattr(value, "to_local") else value
+    return cast("Tensor", value.to_local()) if value is not None and hasattr(value, "to_local") else value
 
 
 def setting(module: nn.Module, names: tuple[str, ...]) -> int | None:
@@ -64,32 +64,36 @@ def expert_indices(router: nn.Module, output: Any) -> Tensor | None:
     return local(mask if found is None else found)
 
 
-def _one_hot(router: nn.Module, output: Any) -> Tensor:  # noqa: ARG001
+def _one_hot(router: nn.Module, output: tuple[Tensor, ...]) -> Tensor:  # noqa: ARG001
     return output[0] != 0
 
 
-def _first_scores(router: nn.Module, output: Any) -> Tensor:  # noqa: ARG001
+def _first_scores(router: nn.Module, output: tuple[Tensor, ...]) -> Tensor:  # noqa: ARG001
     return output[0].detach()
 
 
-def _second_scores(router: nn.Module, output: Any) -> Tensor:  # noqa: ARG001
+def _second_scores(router: nn.Module, output: tuple[Tensor, ...]) -> Tensor:  # noqa: ARG001
     return output[1].detach()
 
 
-def _last_logits(router: nn.Module, output: Any) -> Tensor:
-    return output[-1].detach().topk(router.top_k, dim=-1).indices
+def _last_logits(router: nn.Module, output: tuple[Tensor, ...]) -> Tensor:
+    return output[-1].detach().topk(cast("int", router.top_k), dim=-1).indices
 
 
-def _without_skipped(router: nn.Module, output: Any) -> Tensor:  # noqa: ARG001
+def _without_skipped(router: nn.Module, output: tuple[Tensor, ...]) -> Tensor:  # noqa: ARG001
     return output[2].masked_fill(output[1] == 0, -1)
 
 
-def _second_argument(experts: nn.Module, arguments: Any) -> Tensor | None:  # noqa: ARG001
+def _second_argument(experts: nn.Module, arguments: tuple[Tensor, ...]) -> Tensor | None:  # noqa: ARG001
     return arguments[1] if len(arguments) > 1 else None
 
 
+def _running_counts(module: nn.Module, _: Any) -> Tensor | None:
+    return local(cast("Tensor", module.routing_counts))
+
+
 INDEX = Contract("index", expert_indices)
-RUNNING_COUNTS = Contract("running counts", lambda module, _: local(module.routing_counts))
+RUNNING_COUNTS = Contract("running counts", _running_counts)
 """A module whose buffer ``routing_counts`` ``[experts]`` grows in every forward: the growth is counted."""
 
 CONTRACTS: dict[str, Contract | None] = {
@@ -115,8 +119,8 @@ def register_router_contract(
 
         register_router_contract("MyRouter", lambda router, output: output["expert_ids"])
 
-    The router tells its number of experts as ``num_experts``, ``n_routed_experts`` or ``num_local_experts``, itself or in
-    its ``config``.
+    The router tells its number of experts as ``num_experts``, ``n_routed_experts`` or ``num_local_experts``, itself or
+    in its ``config``.
 
     Args:
         class_name: of the router; subclasses are meant, too.

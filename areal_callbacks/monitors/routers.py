@@ -59,14 +59,16 @@ def find_routers(model: nn.Module | Sequence[nn.Module]) -> list[Router]:
     seen: set[int] = set()
     found: list[tuple[int, str, Router]] = []
     for number, part in enumerate(parts):
-        has_decoder = layer_names.has_decoder(name for name, _ in part.named_modules())
+        modules = dict(part.named_modules())
+        has_decoder = layer_names.has_decoder(modules)
         for name, module, contract in _recognised(part):
             place = layer_names.place(name, has_decoder=has_decoder, layer=_own_layer(module))
             experts = expert_count(module)
             if id(module) in seen or place is None or experts is None or getattr(module, "is_mtp_layer", False):
                 continue
             seen.add(id(module))
-            router = Router(name, module, contract, place.layer, place.stack, experts, _top_k(module))
+            top_k = _top_k(module) or _top_k(modules[name.rpartition(".")[0]])
+            router = Router(name, module, contract, place.layer, place.stack, experts, top_k)
             found.append((number, place.path, router))
     return _told_apart(found)
 
