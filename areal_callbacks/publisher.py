@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import process, thread  # noqa: F401 - their exit handlers must be older than ours
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from areal_callbacks.writers.base import MetricWriter
 
 _numbers = count()
+_at_exit: dict[str, Callable[[], None]] = {}
 
 
 class Publisher:
@@ -63,7 +65,6 @@ class Publisher:
             for number, group in enumerate([list(writers), *([tracker] for tracker in trackers)])
         ]
         self._process: int | None = None
-        self._at_exit: Callable[[], None] | None = None
         self._closed = False
 
     def publish(self, export: Export) -> None:
@@ -83,20 +84,15 @@ class Publisher:
     def close(self, timeout: float = 30.0) -> None:
         """Close all writers; waits at most ``timeout`` seconds for the background ones, then gives them up."""
         self._closed = True
-        if self._at_exit is not None:
+        if _at_exit.pop(self._key, None) is not None:
             _close(self._synchronous, self._background, self._process, timeout)
-            atexit.unregister(self._at_exit)
-            self._at_exit = None
 
     def _owns_writers(self) -> bool:
         """Files, sockets and the thread belong to the process of the first export."""
         if self._process is None:
             self._process = os.getpid()
             parts = (self._synchronous, self._background, self._process)
-            self._at_exit = partial(_close, *parts)
-            for background in self._background:
-                background.before_exit = self._at_exit
-            _close_first_at_exit(self._at_exit)
+            _at_exit[self._key] = partial(_close, *parts)
             # The garbage collector runs in the middle of training, so it must not wait.
             weakref.finalize(self, _forget, *parts).atexit = False
         return self._process == os.getpid()
@@ -138,10 +134,14 @@ def _forget(synchronous: _Writers, backgrounds: Sequence[_Background], process: 
             background.finish()
 
 
-def _close_first_at_exit(close: Callable[[], None]) -> None:
-    """Exit handlers run last in, first out: a tracker's own, made when it opens, must not end its run before us."""
-    atexit.unregister(close)
-    atexit.register(close)
+def _close_all() -> None:
+    while _at_exit:
+        _at_exit.popitem()[1]()
+
+
+# Trackers end their runs in exit handlers of their own, and cannot open any more once threads are shut down. What
+# threading registers comes before both.
+getattr(threading, "_register_atexit", atexit.register)(_close_all)
 
 
 class _GuardedWriter:
@@ -210,7 +210,6 @@ class _Background:
         self._thread: threading.Thread | None = None
         self._dropped = 0
         self._finished = False
-        self.before_exit: Callable[[], None] | None = None
 
     def put(self, export: Export) -> None:
         if not self._writers or not self._started():
@@ -245,20 +244,16 @@ class _Background:
 
     def _started(self) -> bool:
         if self._thread is None:
-            thread = threading.Thread(target=self._run, name="areal_callbacks writers", daemon=True)
+            started = threading.Thread(target=self._run, name="areal_callbacks writers", daemon=True)
             try:
-                thread.start()
+                started.start()
             except RuntimeError as error:
                 report_once(f"{self._key}: thread", f"no thread for the background writers: {error}")
                 return False
-            self._thread = thread
+            self._thread = started
         return True
 
     def _run(self) -> None:
-        opened = False
         while (export := self._queue.get()) is not None:
             self._writers.write(export)
-            if not opened and not self._finished and self.before_exit is not None:
-                _close_first_at_exit(self.before_exit)
-            opened = True
         self._writers.close()

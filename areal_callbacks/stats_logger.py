@@ -26,6 +26,7 @@ from areal_callbacks.core.reporting import logger
 from areal_callbacks.core.sections import ConfigError
 from areal_callbacks.core.types import COUNT_SUFFIX, Export, Run
 from areal_callbacks.publisher import Publisher
+from areal_callbacks.report.writer import ReportWriter
 from areal_callbacks.writers.console import ConsoleWriter
 from areal_callbacks.writers.jsonl import JsonlWriter
 from areal_callbacks.writers.owned import owned_writers
@@ -35,7 +36,7 @@ _SECTION = "stats_logger"
 
 
 class StatsLogger:
-    """Writes committed statistics to metrics.jsonl, the console and every configured tracker, on rank 0 alone.
+    """Writes committed statistics to metrics.jsonl, the console, every configured tracker and a report; rank 0 alone.
 
     Files lie in ``<fileroot>/<experiment_name>/<trial_name>``. Trackers open with the first commit and are driven in
     the background: a slow or failing one never holds up the loop. Works with and without a MetricsSession; a session
@@ -45,6 +46,7 @@ class StatsLogger:
         config: a :class:`StatsLoggerConfig`, a mapping of its keys, or the path of a YAML file, whose ``stats_logger``
             section is taken.
         run_config: the configuration of the experiment, shown in the trackers without its secrets.
+        report: write report.html at the end.
 
     Raises:
         ValueError: an unknown key or a bad value, with the choices; a file without the section.
@@ -55,6 +57,7 @@ class StatsLogger:
         config: StatsLoggerConfig | Mapping[str, Any] | str | os.PathLike[str],
         *,
         run_config: Mapping[str, Any] | None = None,
+        report: bool = True,
     ) -> None:
         self.config = _parsed(config)
         folder = Path(self.config.fileroot, self.config.experiment_name, self.config.trial_name)
@@ -63,7 +66,7 @@ class StatsLogger:
         self._publisher = Publisher(
             [ConsoleWriter(every_export=True)],
             run=Run(folder, shown, name),
-            synchronous=[JsonlWriter()],
+            synchronous=[JsonlWriter(), ReportWriter()] if report else [JsonlWriter()],
             trackers=owned_writers(self.config),
         )
         self._last_step = -1

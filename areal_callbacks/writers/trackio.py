@@ -48,6 +48,7 @@ class TrackioWriter:
         self._experts = _Experts(table_every, per_expert_scalars)
         self._report: str | None = None
         self._run: Any = None
+        self._last = 0
 
     def open(self, run: Run) -> None:
         """Begin a run."""
@@ -57,7 +58,8 @@ class TrackioWriter:
     def write(self, export: Export) -> None:
         """One row."""
         row: dict[str, Any] = plain_scalars({**export.host, **export.metrics})
-        self._run.log({**row, **self._experts.of(export)}, step=int(export.step))
+        self._last = int(export.step)
+        self._run.log({**row, **self._experts.of(export)}, step=self._last)
 
     def close(self) -> None:
         """Hand over the report, if there is one, and finish the run."""
@@ -68,7 +70,7 @@ class TrackioWriter:
             if self._report is not None and os.path.exists(self._report):
                 import trackio
 
-                run.log({"report": trackio.Html(self._report)})
+                run.log({"report": trackio.Html(self._report)}, step=self._last)
         finally:
             run.finish()
 

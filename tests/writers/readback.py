@@ -251,13 +251,13 @@ def trackio_logs(project: str, run: str) -> list[dict[str, Any]]:
 
 
 def trackio_rows(project: str, run: str) -> dict[int, dict[str, float]]:
-    """Step → scalars; two rows of a step must not occur."""
-    logs = trackio_logs(project, run)
-    rows = {
-        row["step"]: {key: value for key, value in row.items() if key != "step" and isinstance(value, int | float)}
-        for row in logs
-    }
-    assert len(rows) == len(logs)
+    """Step → scalars; two rows of scalars at a step must not occur."""
+    rows: dict[int, dict[str, float]] = {}
+    for row in trackio_logs(project, run):
+        scalars = {key: value for key, value in row.items() if key != "step" and isinstance(value, int | float)}
+        if scalars:
+            assert row["step"] not in rows
+            rows[row["step"]] = scalars
     return rows
 
 
