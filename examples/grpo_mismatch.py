@@ -134,7 +134,6 @@ def make_trainer(output: str, steps: int, callbacks: Sequence[Any], **options: A
         "report_to": "none",
         "use_cpu": True,
         "bf16": False,
-        "gradient_checkpointing": False,
         "dataloader_pin_memory": False,
     }
     return GRPOTrainer(
