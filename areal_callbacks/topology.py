@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
+from areal_callbacks.core.reporting import report_once
+
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
+    from torch.distributed.device_mesh import DeviceMesh
+
+DATA_DIMENSIONS = ("dp", "ddp", "data", "batch", "dp_replicate", "dp_shard", "fsdp", "hsdp", "replicate", "shard")
+EXPERT_DIMENSIONS = ("ep", "expert", "dp_shard_mod_ep", "dp_shard_in_ep", "efsdp", "edp")
+CONTEXT_DIMENSIONS = ("cp", "context", "sp")
+TENSOR_DIMENSIONS = ("tp", "tensor", "model")
+PIPELINE_DIMENSIONS = ("pp", "pipe", "pipeline")
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,52 @@ class Topology:
         """Every process of the default group has its own data; one process if there is no default group."""
         return cls(world=default_world(), writer_rank=writer_rank)
 
+    @classmethod
+    def from_mesh(cls, mesh: DeviceMesh, *, sequence_parallel: bool = False, writer_rank: int = 0) -> Topology:
+        """This rank's place in a device mesh, by the names of its dimensions.
+
+        ===========================================================  ======  =====================  =====
+        Dimension                                                    tokens  routes                 stats
+        ===========================================================  ======  =====================  =====
+        dp, ddp, data, batch, dp_replicate, dp_shard, fsdp, …        all     all                    all
+        ep, expert, dp_shard_mod_ep, dp_shard_in_ep, efsdp, edp      all     all                    all
+        cp, context, sp                                              first   all                    all
+        tp, tensor, model                                            first   first (all with        first
+                                                                             ``sequence_parallel``)
+        pp, pipe, pipeline                                           first   all                    all
+        ===========================================================  ======  =====================  =====
+
+        "First" means that only the rank with coordinate 0 in this dimension contributes. A mesh without names must have
+        one dimension, of data. In a pipeline, the first stage is given the tokens.
+
+        Args:
+            mesh: of all training ranks. A mesh of fewer ranks than the default group gets a group of its own, which its
+                ranks make together here.
+            sequence_parallel: tensor-parallel ranks route different tokens, each its part of the sequence.
+            writer_rank: the rank within the mesh's group that writes.
+
+        Raises:
+            ValueError: this rank is not in the mesh, or a dimension has a name that says nothing.
+        """
+        if mesh.get_coordinate() is None:
+            raise ValueError(f"mesh: rank {dist.get_rank()} is not in {mesh}")
+        context, tensor, pipeline = (
+            _coordinate(mesh, names) for names in (CONTEXT_DIMENSIONS, TENSOR_DIMENSIONS, PIPELINE_DIMENSIONS)
+        )
+        if _size(mesh, CONTEXT_DIMENSIONS) > 1:
+            report_once(
+                "topology:context",
+                "context parallelism shows a forward only a part of each sequence: call count_sequences(lengths) with "
+                "the whole lengths before the batch is sharded",
+            )
+        return cls(
+            world=_world_of(mesh),
+            tokens=context == tensor == pipeline == 0,
+            routes=sequence_parallel or tensor == 0,
+            stats=tensor == 0,
+            writer_rank=writer_rank,
+        )
+
     @property
     def size(self) -> int:
         """Number of training ranks."""
@@ -53,3 +108,34 @@ def default_world() -> ProcessGroup | None:
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         return dist.group.WORLD
     return None
+
+
+def _coordinate(mesh: DeviceMesh, names: tuple[str, ...]) -> int:
+    """Zero only for the first rank in all the dimensions with these names."""
+    return sum(mesh.get_local_rank(index) for index, name in enumerate(_dimensions(mesh)) if name in names)
+
+
+def _size(mesh: DeviceMesh, names: tuple[str, ...]) -> int:
+    return max((mesh.size(index) for index, name in enumerate(_dimensions(mesh)) if name in names), default=1)
+
+
+def _dimensions(mesh: DeviceMesh) -> tuple[str, ...]:
+    known = DATA_DIMENSIONS + EXPERT_DIMENSIONS + CONTEXT_DIMENSIONS + TENSOR_DIMENSIONS + PIPELINE_DIMENSIONS
+    names = mesh.mesh_dim_names or (("dp",) if mesh.ndim == 1 else ())
+    if not names:
+        raise ValueError(f"mesh: the {mesh.ndim} dimensions have no names; choose from {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            raise ValueError(f"mesh: what does dimension {name!r} mean? choose from {', '.join(known)}")
+    return names
+
+
+def _world_of(mesh: DeviceMesh) -> ProcessGroup | None:
+    if mesh.size() == dist.get_world_size():
+        return default_world()
+    if mesh.size() == 1:
+        return None
+    if mesh.ndim == 1:
+        return mesh.get_group()
+    group: ProcessGroup = dist.new_group(mesh.mesh.flatten().tolist(), use_local_synchronization=True)
+    return group

@@ -63,19 +63,25 @@ class MoEBalanceMonitor(Observer):
 
     @guarded
     def attach(self, models: Iterable[nn.Module], device: torch.device) -> bool:
-        """Hook every recognised router; False if there is none. One message names routers that cannot be counted."""
-        self._models = list(models)
-        self._routers = find_routers(self._models)
-        unknown = sorted({name for model in self._models for name in unrecognised_routers(model)})
+        """Hook every recognised router that is not hooked yet; False if there is none.
+
+        One message names routers that cannot be counted.
+        """
+        models = list(models)
+        self._models += models
+        unknown = sorted({name for model in models for name in unrecognised_routers(model)})
         if unknown:
             report_once(
                 "moe_balance:unsupported",
                 f"no moe_balance of unsupported router class {', '.join(unknown)}; "
                 "register_router_contract can teach it",
             )
-        self._counters = [Counter(router.experts, _home(router.module, device)) for router in self._routers]
-        for index, router in enumerate(self._routers):
-            self._hook(index, router)
+        hooked = {id(router.module) for router in self._routers}
+        for router in find_routers(self._models):
+            if id(router.module) not in hooked:
+                self._routers.append(router)
+                self._counters.append(Counter(router.experts, _home(router.module, device)))
+                self._hook(len(self._routers) - 1, router)
         self._forwards = self._forward.forwards
         return bool(self._routers)
 

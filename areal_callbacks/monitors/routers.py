@@ -151,11 +151,11 @@ def _own_layer(module: nn.Module) -> int | None:
 
 def _told_apart(found: list[tuple[int, str, Router]]) -> list[Router]:
     sizes: dict[tuple[str, str], int] = {}
-    for _, path, router in found:
+    for _, path, router in found:  # of paths that share a layer, the longest stack of the earliest part keeps its name
         sizes[router.stack, path] = sizes.get((router.stack, path), 0) + 1
     owners: dict[tuple[str, int], tuple[int, str]] = {}
     renamed: dict[int, Router] = {}
-    for number, path, router in sorted(found, key=lambda item: -sizes[item[2].stack, item[1]]):
+    for number, path, router in sorted(found, key=lambda item: (item[0], -sizes[item[2].stack, item[1]])):
         owner = owners.setdefault((router.stack, router.layer), (number, path))
         if owner == (number, path):
             renamed[id(router)] = router
