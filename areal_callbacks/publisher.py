@@ -8,7 +8,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import process, thread  # noqa: F401 - their exit handlers must be older than ours
+from concurrent.futures import process as _process  # noqa: F401 - its exit handler must be older than ours,
+from concurrent.futures import thread as _thread  # noqa: F401 - and so must this one's
 from dataclasses import replace
 from functools import partial
 from itertools import count
