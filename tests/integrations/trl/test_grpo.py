@@ -295,3 +295,23 @@ def test_two_ranks_pool(two_ranks, tmp_path):
         assert row["ppo_actor/task_reward/avg"] == pytest.approx(row["reward"], abs=1e-6)
     assert below("ppo_actor/", results[0][1]) == below("ppo_actor/", results[1][1])
     assert Path(tmp_path, "areal_metrics", "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "clipping"),
+    [
+        ({"loss_type": "grpo", "importance_sampling_level": "sequence"}, True),
+        ({"loss_type": "cispo"}, True),
+        ({"loss_type": "sapo"}, False),
+        ({"loss_type": "dapo", "mask_truncated_completions": True}, True),
+    ],
+)
+def test_other_losses(tmp_path, caplog, options, clipping):
+    trainer = make_trainer(str(tmp_path), 1, [AReaLMetricsCallback()], **SMALL, **options)
+    trainer.train()
+    (row,) = rows_of(trainer).values()
+    found = {name.partition("/")[0] for name in below("ppo_actor/update/", row)}
+    assert {"importance_weight", "entropy", "version_stats"} <= found
+    assert ("clip_ratio" in found, "clipped_tokens" in found) == (clipping, clipping)
+    assert ("actor_loss" in found) == (options["loss_type"] in ("grpo", "dapo"))
+    assert not [entry for entry in caplog.records if "switched off" in entry.message]
