@@ -1,0 +1,126 @@
+"""A real Chromium without a display or a network, for the tests of the HTML report."""
+
+from __future__ import annotations
+
+import base64
+import io
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.actions.action_builder import ActionBuilder
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+
+_FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--force-device-scale-factor=1",
+)
+# What canvases write can be read in no other way.
+_RECORD_TEXTS = """
+    window.drawnTexts = [];
+    const fillText = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+        window.drawnTexts.push([String(text), this.canvas.closest("section")?.getAttribute("aria-label") ?? ""]);
+        return fillText.call(this, text, ...rest);
+    };
+"""
+
+
+class Browser:
+    """One Chromium; ``open`` shows a page as a fresh visitor sees it."""
+
+    def __init__(self, profile: Path) -> None:
+        options = ChromeOptions()
+        options.binary_location = _program("chromium")
+        for flag in (*_FLAGS, f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        self.driver = Chrome(options=options, service=Service(_program("chromedriver")))
+        self.driver.set_page_load_timeout(60)
+        self.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _RECORD_TEXTS})
+
+    def open(self, page: Path, *, dark: bool = False, width: int = 1280, height: int = 1000) -> None:
+        """Load and wait until the report is drawn."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        self.prefer("dark" if dark else "light")
+        self.driver.get(page.resolve().as_uri())
+        self.wait(lambda: self.find("#report").get_attribute("aria-busy") == "false")
+
+    def prefer(self, scheme: str) -> None:
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+    def close(self) -> None:
+        self.driver.quit()
+
+    def find(self, selector: str) -> WebElement:
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def all(self, selector: str) -> list[WebElement]:
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def text(self, selector: str) -> str:
+        """Also of what is not visible."""
+        return str(self.find(selector).get_attribute("textContent"))
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def errors(self) -> list[str]:
+        """What the console holds since the last call."""
+        return [f"{entry['level']}: {entry['message']}" for entry in self.driver.get_log("browser")]
+
+    def drawn_texts(self, card: str) -> set[str]:
+        """What the canvases of a card have written since the page was loaded."""
+        return {text for text, place in self.run("return window.drawnTexts") if place == card}
+
+    def hover(self, element: WebElement, x: float, y: float) -> None:
+        """Move the pointer to a place relative to the upper left corner."""
+        self.run("arguments[0].scrollIntoView({block: 'center'})", element)
+        middle = (element.size["width"] / 2, element.size["height"] / 2)
+        ActionChains(self.driver, duration=0).move_to_element_with_offset(
+            element, round(x - middle[0]), round(y - middle[1])
+        ).perform()
+
+    def click(self, element: WebElement, x: float, y: float) -> None:
+        self.hover(element, x, y)
+        ActionChains(self.driver, duration=0).click().perform()
+
+    def picture(self, element: WebElement) -> Image.Image:
+        """What the screen shows of an element, without the pointer on it."""
+        self.run("arguments[0].scrollIntoView({block: 'center'})", element)
+        mouse = ActionBuilder(self.driver, duration=0)
+        mouse.pointer_action.move_to_location(1, 1)
+        mouse.perform()
+        return Image.open(io.BytesIO(base64.b64decode(element.screenshot_as_base64))).convert("RGB")
+
+    def wait(self, condition: Callable[[], Any], seconds: float = 20) -> Any:
+        deadline = time.monotonic() + seconds
+        while not (value := condition()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not within {seconds} s; console: {self.errors()}")
+            time.sleep(0.02)
+        return value
+
+
+def _program(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        raise RuntimeError(f"{name} is needed: apt-get install chromium chromium-driver")
+    return path
