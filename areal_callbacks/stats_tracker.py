@@ -13,13 +13,19 @@ run's logger.
 
 from __future__ import annotations
 
+import math
 import threading
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
+from areal_callbacks.core.merge import merge_worker_stats
 from areal_callbacks.core.records import Records, pool
 from areal_callbacks.core.reduce import reduce
 from areal_callbacks.core.tracker import StatsTracker
-from areal_callbacks.core.types import ReduceType
+from areal_callbacks.core.types import COUNT_SUFFIX, ReduceType
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ReduceType",
     "StatsTracker",
+    "absorb",
     "collect_all",
     "denominator",
     "disable_scope",
@@ -63,6 +70,25 @@ def get(name: str = "") -> StatsTracker:
         if name not in _TRACKERS:
             _TRACKERS[name] = StatsTracker(name)
         return _TRACKERS[name]
+
+
+def absorb(exports: Iterable[Mapping[str, float]]) -> None:
+    """Record the scalars of rollout workers as if their workflows had run here, so that the next export holds them.
+
+    For a controller inside a run whose logger is not its own: the numbers join the run's record, weighted by how often
+    each was recorded, also if several ranks control workers.
+
+    Args:
+        exports: what ``export_all()`` returned in each worker, with its ``__count`` keys.
+    """
+    rows: dict[str, Tensor] = {}
+    merged = merge_worker_stats(exports)
+    for key, value in merged.items():
+        count = merged.get(key + COUNT_SUFFIX)
+        if count is not None:
+            rows[key] = torch.tensor((value * count, count, math.inf, -math.inf), dtype=torch.float64)
+    with _DEFAULT.disable_scope():
+        _DEFAULT.summaries(ReduceType.SCALAR, **rows)
 
 
 def collect_all(*, reset: bool = True) -> Records:
