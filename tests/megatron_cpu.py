@@ -20,12 +20,9 @@ The changes last as long as the process: call it in processes of its own, never 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # megatron.core compiles small functions, which costs minutes here
 
 import torch
 from torch import Tensor, nn
@@ -80,6 +77,7 @@ def pretend_cuda() -> None:
     import megatron.core.models.gpt.gpt_layer_specs
     import megatron.core.optimizer  # noqa: F401 - complete before torch.cuda changes under it
 
+    torch._dynamo.config.disable = True  # megatron.core compiles small functions, which costs more here than it saves
     _answer_for_the_device()
     _create_on_the_cpu()
     _replace_gpu_kernels()
@@ -88,14 +86,18 @@ def pretend_cuda() -> None:
 def _answer_for_the_device() -> None:
     import megatron.core.tensor_parallel.random as generators
 
+    def answer(value: Any) -> Callable[..., Any]:  # each a function of its own: torch.compile keeps a register of them
+        return lambda *args, **kwargs: value
+
     cuda, stream = torch.cuda, _Nothing()
-    cuda.current_device = lambda: torch.device("cpu")
     cuda.Stream = cuda.Event = _Nothing
-    cuda.current_stream = cuda.default_stream = lambda *args, **kwargs: stream
+    cuda.current_device = answer(torch.device("cpu"))
+    cuda.current_stream, cuda.default_stream = answer(stream), answer(stream)
+    cuda.synchronize, cuda.empty_cache, cuda.manual_seed = answer(None), answer(None), answer(None)
     cuda.stream = lambda _: contextlib.nullcontext()
-    cuda.synchronize = cuda.empty_cache = cuda.manual_seed = lambda *args, **kwargs: None
-    cuda.get_rng_state = generators._get_cuda_rng_state = lambda *args, **kwargs: torch.get_rng_state()
-    generators._set_cuda_rng_state = lambda *args, **kwargs: None
+    cuda.get_rng_state = lambda *args, **kwargs: torch.get_rng_state()
+    generators._get_cuda_rng_state = lambda *args, **kwargs: torch.get_rng_state()
+    generators._set_cuda_rng_state = answer(None)
 
 
 def _create_on_the_cpu() -> None:

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import os
+import sys
 import tempfile
+import types
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+
+os.environ["TORCHDYNAMO_DISABLE"] = "1"  # before megatron.core decorates its small functions
 
 import torch
 import torch.distributed as dist
+from megatron.core.rerun_state_machine import RerunDataIterator
 from megatron.core.transformer.moe.router import TopKRouter
 from megatron_cpu import Layout, Training, batches, build, parallel, pretend_cuda
 
+from areal_callbacks import stats_tracker
 from areal_callbacks.core import reporting
 from areal_callbacks.core.types import Export
 from areal_callbacks.integrations import megatron
+
+sys.path.insert(0, str(Path(__file__).with_name("megatron_lm")))
+from megatron.training import common
 
 pretend_cuda()
 
@@ -113,3 +125,56 @@ def _left(training: Training) -> dict[str, Any]:
             for kind in ("_forward_hooks", "_forward_pre_hooks"):
                 hooks[kind] += sum("areal" in hook.__module__ for hook in getattr(module, kind).values())
     return {"hooks": sum(hooks.values()), "step": "step" in vars(training.optimizer)}
+
+
+def pretrain(
+    group: Any,  # noqa: ARG001
+    variant: str,
+    arguments: list[str],
+    options: dict[str, Any] | None = None,
+    install: bool = True,
+) -> dict[str, Any]:
+    """Run the script pretrain_tiny.py with a variant of the training loop, from install() to uninstall()."""
+    reporting.reset()
+    stats_tracker.collect_all()
+    training = importlib.import_module(f"megatron.training.{variant}")
+    pretrain_tiny = importlib.import_module("pretrain_tiny")
+    originals = {name: value for name, value in vars(training).items() if callable(value)}
+    next_batch, sys.argv = RerunDataIterator.__next__, ["pretrain_tiny.py", *arguments]
+    error = None
+    if install:
+        megatron.install(training, **{"report": False, **(options or {})})
+    try:
+        pretrain_tiny.main(training.pretrain)
+    except (FloatingPointError, SystemExit) as caught:
+        error = repr(caught)
+    restored_before = originals == {name: value for name, value in vars(training).items() if callable(value)}
+    megatron.uninstall()
+    return {
+        "error": error,
+        "record": common.record(),
+        "messages": list(reporting._reported),
+        "restored_by_itself": restored_before,
+        "restored": originals == {name: value for name, value in vars(training).items() if callable(value)}
+        and RerunDataIterator.__next__ is next_batch,
+    }
+
+
+def install_error(group: Any, variant: str, missing: str | None, replacement: str | None) -> str:  # noqa: ARG001
+    """What install() says about a module without a function, or with one of another signature."""
+    training = importlib.import_module(f"megatron.training.{variant}")
+    module = types.ModuleType("a_fork.training")
+    vars(module).update(vars(training))
+    vars(module)["__name__"] = "a_fork.training"
+    if replacement is not None:
+        setattr(module, missing, eval(replacement))
+    else:
+        delattr(module, missing)
+    before = dict(vars(module))
+    try:
+        megatron.install(module)
+    except RuntimeError as error:
+        assert vars(module) == before
+        return str(error)
+    megatron.uninstall()
+    return ""

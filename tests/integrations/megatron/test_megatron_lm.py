@@ -1,0 +1,219 @@
+"""Megatron-LM's call chain around megatron.core's own training, measured from outside."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Ranks
+from megatron_cpu import LENGTH, MICRO_BATCHES, ROWS, TOP_K
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from areal_callbacks.saved_totals import FILE_NAME as TOTALS
+from areal_callbacks.writers.jsonl import ExpertLoadsRecord, MetricsRecord, read_metrics
+
+pytestmark = pytest.mark.slow
+
+HERE = Path(__file__).parent
+JOBS = HERE / "jobs.py"
+TOKENS = MICRO_BATCHES * ROWS * LENGTH
+"""Of one iteration: both ranks are stages of one pipeline."""
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Ranks]:
+    ranks = Ranks(2)
+    yield ranks
+    ranks.close()
+
+
+class Run:
+    """One call of pretrain on two ranks, and what it left on disk."""
+
+    def __init__(self, ranks: Ranks, folder: Path, *arguments: str, variant: str = "training", **options: Any) -> None:
+        self.folder = folder
+        line = ["--pipeline-model-parallel-size", "2", "--tensorboard-dir", str(folder / "tensorboard"), *arguments]
+        self.ranks = ranks.run_from(JOBS, "pretrain", variant, line, {"output_dir": str(folder), **options})
+
+    @property
+    def metrics(self) -> dict[int, dict[str, float]]:
+        return metrics_by_step(self.folder)
+
+    def series(self, name: str) -> dict[int, float]:
+        return tensorboard_series(self.folder / "tensorboard", name)
+
+
+def metrics_by_step(folder: Path) -> dict[int, dict[str, float]]:
+    records = read_metrics(folder / "metrics.jsonl")
+    return {record.step: record.metrics for record in records if isinstance(record, MetricsRecord)}
+
+
+def tensorboard_series(folder: Path, name: str) -> dict[int, float]:
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    events.Reload()
+    return {event.step: event.value for event in events.Scalars(name)}
+
+
+@pytest.mark.parametrize("variant", ["training", "older", "with_callbacks"])
+def test_metrics_arrive_at_megatrons_iterations(ranks: Ranks, tmp_path: Path, variant: str) -> None:
+    run = Run(ranks, tmp_path, "--train-iters", "5", "--log-interval", "2", variant=variant)
+    assert run.series("train_perf/tokens") == {2: 2 * TOKENS, 4: 2 * TOKENS, 5: TOKENS}
+    assert run.series("train_perf/total_tokens") == {2: 2 * TOKENS, 4: 4 * TOKENS, 5: 5 * TOKENS}
+    assert run.series("train_perf/optimizer_steps") == {2: 2, 4: 2, 5: 1}
+    assert run.series("train_perf/skipped_steps") == {2: 0, 4: 0, 5: 0}
+    # the script records the number of its micro-batch: the mean over an interval of both ranks
+    calls = {2: range(1, 9), 4: range(9, 17), 5: range(17, 21)}
+    assert run.series("micro_batch") == {step: sum(numbers) / len(numbers) for step, numbers in calls.items()}
+    assert set(run.series("lm loss")) == {2, 4}
+    for step, metrics in run.metrics.items():
+        for name in ("train_perf/seconds", "moe_balance/max_over_ideal_max", "moe_balance/layer_3/max_over_ideal"):
+            assert run.series(name)[step] == pytest.approx(metrics[name], rel=1e-6)
+    assert run.metrics[2]["lm loss"] == pytest.approx(run.series("lm loss")[2], rel=1e-6)
+    loads = [record for record in read_metrics(tmp_path / "metrics.jsonl") if isinstance(record, ExpertLoadsRecord)]
+    assert {(record.step, tuple(record.layers)) for record in loads} == {(step, (0, 1, 2, 3)) for step in (2, 4, 5)}
+    assert [sum(row) for row in loads[0].counts] == [2 * TOKENS * TOP_K] * 4
+    assert [rank["restored"] for rank in run.ranks] == [True, True]
+
+
+def test_images_and_layout_reach_the_same_file(ranks: Ranks, tmp_path: Path) -> None:
+    Run(ranks, tmp_path, "--train-iters", "2")
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [image.step for image in events.Images("moe_balance/expert_loads")] == [2]
+    assert any("custom_scalars" in tag for tag in events.Tags()["tensors"])
+
+
+def test_every_takes_every_nth_log_event(ranks: Ranks, tmp_path: Path) -> None:
+    run = Run(ranks, tmp_path, "--train-iters", "8", "--log-interval", "2", every=2)
+    assert run.series("train_perf/tokens") == {4: 4 * TOKENS, 8: 4 * TOKENS}
+
+
+@pytest.mark.parametrize("variant", ["training", "with_callbacks"])
+def test_waiting_for_data_and_evaluation_are_not_training(ranks: Ranks, tmp_path: Path, variant: str) -> None:
+    run = Run(ranks, tmp_path, "--train-iters", "4", "--batch-seconds", "0.1", variant=variant)
+    seconds = sum(metrics["train_perf/seconds_mean"] * 2 for metrics in run.metrics.values())
+    records = [rank["record"] for rank in run.ranks]
+    # both stages fetch every batch here, the second one while it waits for the first
+    assert all(record["waited"] == pytest.approx(4 * MICRO_BATCHES * 0.1) for record in records)
+    steps, waited = (sum(record[name] for record in records) for name in ("step_seconds", "waited"))
+    assert seconds == pytest.approx(steps - waited, rel=0.1)
+    assert variant == "with_callbacks" or all(record["evaluated"] == 2 for record in records)
+    assert sum(metrics["train_perf/tokens"] for metrics in run.metrics.values()) == 4 * TOKENS
+
+
+def test_a_skipped_iteration_is_counted_and_not_timed(ranks: Ranks, tmp_path: Path) -> None:
+    run = Run(ranks, tmp_path, "--train-iters", "3", "--log-interval", "3", "--infinite-at", "2")
+    (metrics,) = run.metrics.values()
+    assert metrics["train_perf/tokens"] == 3 * TOKENS
+    assert metrics["train_perf/optimizer_steps"] == 2
+    assert metrics["train_perf/skipped_steps"] == 1
+    assert metrics["moe_balance/dead_experts"] == 0
+    assert 0 < metrics["timeperf/optimizer_step"] < metrics["train_perf/seconds"]
+
+
+@pytest.mark.parametrize("variant", ["training", "with_callbacks"])
+def test_an_exception_passes_and_undoes_everything(ranks: Ranks, tmp_path: Path, variant: str) -> None:
+    run = Run(ranks, tmp_path, "--train-iters", "6", "--raise-at", "4", variant=variant)
+    assert [rank["error"] for rank in run.ranks] == ["FloatingPointError('iteration 4')"] * 2
+    assert [rank["restored_by_itself"] for rank in run.ranks] == [True, True]
+    assert [rank["restored"] for rank in run.ranks] == [True, True]
+    assert {step: metrics["train_perf/tokens"] for step, metrics in run.metrics.items()} == {2: 2 * TOKENS}
+    again = Run(ranks, tmp_path / "again", "--train-iters", "2", variant=variant)
+    assert again.series("train_perf/total_tokens") == {2: 2 * TOKENS}
+
+
+def test_a_checkpoint_before_an_exit_keeps_its_interval(ranks: Ranks, tmp_path: Path) -> None:
+    """Megatron leaves train() by sys.exit when its time is over: what was reduced by then is written."""
+    save = ("--save", str(tmp_path / "save"), "--save-interval", "3")
+    run = Run(ranks, tmp_path, "--train-iters", "9", "--exit-at", "3", *save)
+    assert [rank["error"] for rank in run.ranks] == ["SystemExit(0)"] * 2
+    assert run.series("train_perf/tokens") == {2: 2 * TOKENS, 3: TOKENS}
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_totals_are_saved_beside_the_checkpoints(ranks: Ranks, tmp_path: Path, resume: bool) -> None:
+    save = ("--save", str(tmp_path / "save"), "--save-interval", "3")
+    first = Run(ranks, tmp_path / "first", "--train-iters", "4", *save)
+    saved = json.loads((tmp_path / "save" / TOTALS).read_text())
+    assert {iteration: state["totals"]["tokens"] for iteration, state in saved.items()} == {
+        "3": 3 * TOKENS,
+        "4": 4 * TOKENS,
+    }
+    assert saved["4"]["totals"]["optimizer_steps"] == 4
+    before = first.metrics[4]["train_perf/total_seconds"]
+    assert saved["4"]["totals"]["seconds"] == before
+
+    load = ("--load", str(tmp_path / "save"))
+    second = Run(ranks, tmp_path / "second", "--train-iters", "6", *load, resume_totals=resume)
+    past = 4 * TOKENS if resume else 0
+    assert second.series("train_perf/total_tokens") == {6: past + 2 * TOKENS}
+    total = second.metrics[6]["train_perf/total_seconds"]
+    assert total == pytest.approx((before if resume else 0) + second.metrics[6]["train_perf/seconds"])
+
+
+def test_totals_that_are_not_there_start_at_zero(ranks: Ranks, tmp_path: Path) -> None:
+    (tmp_path / "save").mkdir()
+    (tmp_path / "save" / "latest_checkpointed_iteration.txt").write_text("2")
+    load = ("--load", str(tmp_path / "save"))
+    run = Run(ranks, tmp_path, "--train-iters", "4", *load, resume_totals=True)
+    assert run.series("train_perf/total_tokens") == {4: 2 * TOKENS}
+    assert any(message.startswith("totals:") for message in run.ranks[0]["messages"])
+
+
+def test_a_missing_function_is_named(ranks: Ranks) -> None:
+    version = importlib.metadata.version("megatron-core")
+    for name in ("setup_model_and_optimizer", "train", "train_step", "training_log"):
+        for message in ranks.run_from(JOBS, "install_error", "training", name, None):
+            assert message.startswith(f"megatron.core {version}: a_fork.training.{name} does not exist")
+
+
+def test_another_signature_is_named(ranks: Ranks) -> None:
+    version = importlib.metadata.version("megatron-core")
+    for message in ranks.run_from(
+        JOBS, "install_error", "training", "train_step", "lambda step, model, optimizer: None"
+    ):
+        expected = "takes no argument 'data_iterator', but (step, model, optimizer)"
+        assert message == f"megatron.core {version}: a_fork.training.train_step {expected}"
+    for message in ranks.run_from(JOBS, "install_error", "training", "training_log", "lambda losses: None"):
+        assert "a_fork.training.training_log takes no argument 'iteration'" in message
+
+
+def test_an_unchanged_script_under_torchrun(tmp_path: Path) -> None:
+    arguments = ["--train-iters", "3", "--tensorboard-dir", str(tmp_path / "tensorboard")]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "areal_callbacks.integrations.megatron", str(HERE / "megatron_lm" / "pretrain_tiny.py")]
+    options = {"output_dir": str(tmp_path), "every": 2, "report": False}
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1]), "AREAL_CALLBACKS": json.dumps(options)}
+    environment["OMP_NUM_THREADS"] = "1"
+    done = subprocess.run(
+        [*command, *arguments, "--log-interval", "1"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    # two data-parallel replicas; the tail comes with the end
+    assert tensorboard_series(tmp_path / "tensorboard", "train_perf/tokens") == {2: 4 * TOKENS, 3: 2 * TOKENS}
+    assert set(metrics_by_step(tmp_path)) == {2, 3}
+
+
+def test_without_a_script_the_command_says_how() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "areal_callbacks.integrations.megatron"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "areal_callbacks.integrations.megatron SCRIPT" in done.stderr
