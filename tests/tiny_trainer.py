@@ -116,7 +116,7 @@ class Recount:
         ]
 
     def _hook(self, layer: int) -> Any:
-        def count(module: nn.Module, args: Any, output: Any) -> None:
+        def count(module: nn.Module, _: Any, output: Any) -> None:
             node = torch._C._current_autograd_node()
             in_backward = node is not None or torch._C._current_graph_task_id() != -1
             recomputed = node is not None and node.name().endswith("CheckpointFunctionBackward")

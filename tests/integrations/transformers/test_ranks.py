@@ -1,4 +1,4 @@
-"""A real Trainer on two gloo ranks: what both together trained, to the integer, however the model is spread over them."""
+"""A real Trainer on two gloo ranks: what both trained together, to the integer, however the model is spread."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _meshes_of_cpu_ranks() -> Iterator[None]:
         yield
 
 
-def data_parallel(group: Any, folder: str, checkpointing: bool | None) -> dict[str, Any]:
+def data_parallel(_group: Any, folder: str, checkpointing: bool | None) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if checkpointing is not None:
         options = {
@@ -65,7 +65,7 @@ def data_parallel(group: Any, folder: str, checkpointing: bool | None) -> dict[s
     return _count(trainer, recount)
 
 
-def sharded_at_load(group: Any, folder: str, **sizes: int) -> dict[str, Any]:
+def sharded_at_load(_group: Any, folder: str, **sizes: int) -> dict[str, Any]:
     """The Trainer's own FSDP2 and tensor parallelism."""
     import torch.distributed as dist
     from tiny_trainer import moe_model
@@ -82,16 +82,16 @@ def sharded_at_load(group: Any, folder: str, **sizes: int) -> dict[str, Any]:
     return _count(trainer, recount)
 
 
-def fully_sharded_at_load(group: Any, folder: str) -> dict[str, Any]:
-    return sharded_at_load(group, folder, fsdp_size=2)
+def fully_sharded_at_load(_group: Any, folder: str) -> dict[str, Any]:
+    return sharded_at_load(_group, folder, fsdp_size=2)
 
 
-def tensor_parallel(group: Any, folder: str) -> dict[str, Any]:
-    return sharded_at_load(group, folder, tp_size=2)
+def tensor_parallel(_group: Any, folder: str) -> dict[str, Any]:
+    return sharded_at_load(_group, folder, tp_size=2)
 
 
-def context_parallel(group: Any, folder: str) -> dict[str, Any]:
-    """Batches are really cut in place over a mesh. Ring attention has no CPU kernel, so attention stays inside the parts."""
+def context_parallel(_group: Any, folder: str) -> dict[str, Any]:
+    """Batches are really cut in place over a mesh. Attention stays inside the parts: it has no ring kernel on CPUs."""
     from accelerate import ParallelismConfig
     from tiny_trainer import moe_model
 
@@ -157,7 +157,7 @@ def test_context_parallel_ranks_count_whole_sequences_once_and_their_own_routes(
     np.testing.assert_array_equal((first["routes"] + second["routes"]).sum(1), [16 * WIDTH * TOP_K] * LAYERS)
 
 
-def plain_loop(group: Any) -> tuple[str, dict[str, Any]]:
+def plain_loop(_group: Any) -> tuple[str, dict[str, Any]]:
     """Sharded after loading, driven by a session: the Trainer itself puts FSDP aside on CPU ranks."""
     from tiny_trainer import Recount, moe_model
     from torch.distributed.device_mesh import init_device_mesh
