@@ -57,7 +57,8 @@ class MetricsSession:
 
     Args:
         config: a :class:`MetricsConfig`, a mapping of its keys or the path of a YAML file.
-        output_dir: where files go unless the configuration says so; ``./areal_metrics/<time>`` if neither does.
+        output_dir: where files go unless the configuration says so. If neither does: the folder of its ``stats_logger``
+            section, or ``./areal_metrics/<time>``.
         name: of the run, for people.
         guests: writers into the trackers of the host, called inside ``emit`` on the caller's thread.
         **overrides: configuration keys.
@@ -80,9 +81,7 @@ class MetricsSession:
         self.topology = Topology()
         self._name = name
         self._guests = tuple(guests)
-        self._output_dir = Path(
-            self.config.output_dir or output_dir or Path("areal_metrics", time.strftime("%Y%m%d-%H%M%S"))
-        )
+        self._output_dir = Path(self.config.output_dir or output_dir or _default_folder(self.config))
         self._forward = TrainingForward(self)
         self._throughput: ThroughputMonitor | None = None
         self._moe: MoEBalanceMonitor | None = None
@@ -105,6 +104,7 @@ class MetricsSession:
         device: torch.device | None = None,
         begin_with_forward: bool = False,
         forward_methods: Sequence[tuple[nn.Module, str]] = (),
+        ignored_calls: Sequence[tuple[object, str]] = (),
         inputs_of: Sequence[nn.Module] | None = None,
         flops_estimator: Estimator | None = None,
     ) -> MetricsSession:
@@ -120,6 +120,7 @@ class MetricsSession:
             device: where the model trains, if not where its first parameter lies.
             begin_with_forward: a training forward begins the span, for hosts without an earlier event.
             forward_methods: (module, name) of methods that the host calls instead of the module itself.
+            ignored_calls: (owner, name) of methods inside which the host runs the model without training it.
             inputs_of: the parts that are given the batch, all by default; a later part of a pipeline is given it again,
                 or hidden states.
             flops_estimator: training FLOPs of one sequence, for a model without a Hugging Face configuration.
@@ -136,6 +137,8 @@ class MetricsSession:
         self._forward.attach(parts, inputs_of=inputs_of)
         for module, name in forward_methods:
             self._forward.attach_method(module, name)
+        for owner, name in ignored_calls:
+            self._forward.ignore_calls(owner, name)
         for part in [optimizer] if isinstance(optimizer, Optimizer) else optimizer or ():
             self.observe_optimizer(part)
         return self
@@ -374,6 +377,12 @@ class MetricsSession:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _default_folder(config: MetricsConfig) -> Path:
+    if config.stats_logger is not None:
+        return config.stats_logger.folder
+    return Path("areal_metrics", time.strftime("%Y%m%d-%H%M%S"))
 
 
 def _first_open() -> MetricsSession | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.optim import Optimizer
 
@@ -71,5 +72,20 @@ def track(
         raise ValueError("model: expected a module or the parts of one, got an empty sequence")
     session = MetricsSession(config, name=name, **options)
     return session.attach(
-        parts, optimizer, topology, device=device, inputs_of=parts[:1], flops_estimator=flops_estimator
+        parts,
+        optimizer,
+        topology,
+        device=device,
+        ignored_calls=_shape_inference(),
+        inputs_of=parts[:1],
+        flops_estimator=flops_estimator,
     )
+
+
+def _shape_inference() -> Sequence[tuple[object, str]]:
+    """A pipeline's stage runs its module once with made-up inputs; since torch 2.13 as if it trained."""
+    if not dist.is_available():
+        return ()
+    from torch.distributed.pipelining import PipelineStage
+
+    return ((PipelineStage, "_compute_outputs"),) if hasattr(PipelineStage, "_compute_outputs") else ()

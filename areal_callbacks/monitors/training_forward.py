@@ -52,6 +52,7 @@ class TrainingForward(Observer):
     def __init__(self, listener: ForwardListener | None = None) -> None:
         self.active = False
         self.forwards = 0
+        self._ignoring = False
         self._listener = listener
         self._roots: list[nn.Module] = []
         self._without_inputs: set[nn.Module] = set()
@@ -86,6 +87,17 @@ class TrainingForward(Observer):
         """Treat a call of ``module.<name>`` as a forward of the module, for hosts that do not use ``__call__``."""
         self._roots.append(module)
         self._wrap(module, name)
+
+    def ignore_calls(self, owner: object, name: str) -> None:
+        """No forward inside a call of ``owner.<name>`` trains, whatever it looks like: a host tries out shapes, say."""
+        self._patches.wrap(owner, name, self._ignore)
+
+    def _ignore(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        before, self._ignoring = self._ignoring, True
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self._ignoring = before
 
     def detach(self) -> None:
         for handle in self._handles:
@@ -134,6 +146,7 @@ class TrainingForward(Observer):
 
     def _enter(self, entry: _Entry) -> None:
         began = self.active
+        entry.trains = entry.trains and not self._ignoring
         self.active = entry.trains
         self.forwards += self.active and not began
         if self.active and not began and self._listener is not None:
