@@ -13,11 +13,23 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
     from torch.distributed.device_mesh import DeviceMesh
 
-DATA_DIMENSIONS = ("dp", "ddp", "data", "batch", "dp_replicate", "dp_shard", "fsdp", "hsdp", "replicate", "shard")
-EXPERT_DIMENSIONS = ("ep", "expert", "dp_shard_mod_ep", "dp_shard_in_ep", "efsdp", "edp")
-CONTEXT_DIMENSIONS = ("cp", "context", "sp")
-TENSOR_DIMENSIONS = ("tp", "tensor", "model")
-PIPELINE_DIMENSIONS = ("pp", "pipe", "pipeline")
+_DATA = (
+    "dp",
+    "ddp",
+    "data",
+    "data_parallel",
+    "batch",
+    "dp_replicate",
+    "dp_shard",
+    "fsdp",
+    "hsdp",
+    "replicate",
+    "shard",
+)
+_EXPERTS = ("ep", "expert", "expert_parallel", "dp_shard_mod_ep", "dp_shard_in_ep", "efsdp", "edp")
+_CONTEXT = ("cp", "context", "context_parallel", "sp", "sequence_parallel")
+_TENSOR = ("tp", "tensor", "tensor_parallel", "model")
+_PIPELINE = ("pp", "pipe", "pipeline", "pipeline_parallel")
 
 
 @dataclass(frozen=True)
@@ -53,12 +65,12 @@ class Topology:
         ===========================================================  ======  =====================  =====
         Dimension                                                    tokens  routes                 stats
         ===========================================================  ======  =====================  =====
-        dp, ddp, data, batch, dp_replicate, dp_shard, fsdp, …        all     all                    all
-        ep, expert, dp_shard_mod_ep, dp_shard_in_ep, efsdp, edp      all     all                    all
-        cp, context, sp                                              first   all                    all
-        tp, tensor, model                                            first   first (all with        first
+        dp, data_parallel, dp_replicate, dp_shard, fsdp, …           all     all                    all
+        ep, expert_parallel, efsdp, …                                all     all                    all
+        cp, context_parallel, sp, …                                  first   all                    all
+        tp, tensor_parallel, …                                       first   first (all with        first
                                                                              ``sequence_parallel``)
-        pp, pipe, pipeline                                           first   all                    all
+        pp, pipeline_parallel, …                                     first   all                    all
         ===========================================================  ======  =====================  =====
 
         "First" means that only the rank with coordinate 0 in this dimension contributes. A mesh without names must have
@@ -75,10 +87,8 @@ class Topology:
         """
         if mesh.get_coordinate() is None:
             raise ValueError(f"mesh: rank {dist.get_rank()} is not in {mesh}")
-        context, tensor, pipeline = (
-            _coordinate(mesh, names) for names in (CONTEXT_DIMENSIONS, TENSOR_DIMENSIONS, PIPELINE_DIMENSIONS)
-        )
-        if _size(mesh, CONTEXT_DIMENSIONS) > 1:
+        context, tensor, pipeline = (_coordinate(mesh, names) for names in (_CONTEXT, _TENSOR, _PIPELINE))
+        if _size(mesh, _CONTEXT) > 1:
             report_once(
                 "topology:context",
                 "context parallelism shows a forward only a part of each sequence: call count_sequences(lengths) with "
@@ -120,7 +130,7 @@ def _size(mesh: DeviceMesh, names: tuple[str, ...]) -> int:
 
 
 def _dimensions(mesh: DeviceMesh) -> tuple[str, ...]:
-    known = DATA_DIMENSIONS + EXPERT_DIMENSIONS + CONTEXT_DIMENSIONS + TENSOR_DIMENSIONS + PIPELINE_DIMENSIONS
+    known = _DATA + _EXPERTS + _CONTEXT + _TENSOR + _PIPELINE
     names = mesh.mesh_dim_names or (("dp",) if mesh.ndim == 1 else ())
     if not names:
         raise ValueError(f"mesh: the {mesh.ndim} dimensions have no names; choose from {', '.join(known)}")
