@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from ppo.reference import below, specified
+from tiny_trainer import fresh_accelerator
 
 from areal_callbacks.examples.grpo_mismatch import NEW_TOKENS, RolloutEngine, make_prompts, make_trainer
 from areal_callbacks.integrations.transformers import AReaLMetricsCallback
@@ -27,6 +28,7 @@ SMALL = {"per_device_train_batch_size": 8, "num_generations": 4}
 @pytest.fixture(autouse=True)
 def _eager():
     """TRL compiles its loss, which takes longer than the training here."""
+    fresh_accelerator()
     with torch._dynamo.config.patch(disable=True):
         yield
 
@@ -278,6 +280,7 @@ def test_the_trainers_own_generation_has_known_versions_and_no_mismatch(tmp_path
 def train_a_rank(_, folder):
     import torch.distributed as dist
 
+    fresh_accelerator()
     torch._dynamo.config.disable = True
     trainer = make_trainer(folder, 1, [AReaLMetricsCallback()], **SMALL)
     trainer.train()

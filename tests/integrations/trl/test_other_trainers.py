@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 from datasets import Dataset
+from tiny_trainer import fresh_accelerator
 from trl import DPOConfig, DPOTrainer, RLOOConfig, RLOOTrainer, SFTConfig, SFTTrainer
 
 from areal_callbacks.examples.grpo_mismatch import correct_digits, make_policy, make_prompts, make_tokenizer
@@ -35,6 +36,7 @@ COMMON = {
 @pytest.fixture(autouse=True)
 def _eager():
     """TRL compiles its loss, which takes longer than the training here."""
+    fresh_accelerator()
     with torch._dynamo.config.patch(disable=True):
         yield
 
