@@ -102,6 +102,11 @@ class StatsLoggerConfig(Section):
     trackio: TrackioConfig | None = None
     tensorboard: TensorBoardConfig | None = None
 
+    @property
+    def folder(self) -> Path:
+        """``<fileroot>/<experiment_name>/<trial_name>``, where the files of the run lie."""
+        return Path(self.fileroot, self.experiment_name, self.trial_name)
+
 
 @dataclass(frozen=True)
 class MetricsConfig(Section):

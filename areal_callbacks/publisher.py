@@ -82,7 +82,7 @@ class Publisher:
         for background in self._background:
             background.put(export)
 
-    def close(self, timeout: float = 30.0) -> None:
+    def close(self, timeout: float = 60.0) -> None:
         """Close all writers; waits at most ``timeout`` seconds for the background ones, then gives them up."""
         self._closed = True
         if _at_exit.pop(self._key, None) is not None:
@@ -114,7 +114,7 @@ def default_publisher(run: Run, config: MetricsConfig | None = None, guests: Ite
 
 
 def _close(
-    synchronous: _Writers, backgrounds: Sequence[_Background], process: int | None, timeout: float = 30.0
+    synchronous: _Writers, backgrounds: Sequence[_Background], process: int | None, timeout: float = 60.0
 ) -> None:
     if process != os.getpid():
         return

@@ -60,12 +60,11 @@ class StatsLogger:
         report: bool = True,
     ) -> None:
         self.config = _parsed(config)
-        folder = Path(self.config.fileroot, self.config.experiment_name, self.config.trial_name)
         shown = {_SECTION: self.config.to_dict(), **(run_config or {})}
         name = f"{self.config.experiment_name}/{self.config.trial_name}"
         self._publisher = Publisher(
             [ConsoleWriter(every_export=True)],
-            run=Run(folder, shown, name),
+            run=Run(self.config.folder, shown, name),
             synchronous=[JsonlWriter(), ReportWriter()] if report else [JsonlWriter()],
             trackers=owned_writers(self.config),
         )

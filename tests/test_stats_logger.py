@@ -264,7 +264,10 @@ def test_secrets_of_the_experiment_stay_here(offline_trackers: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"wandb": {"mode": "onlin"}}, "argument: stats_logger.wandb.mode: expected online, offline, disabled or null, got 'onlin'"),
+        (
+            {"wandb": {"mode": "onlin"}},
+            "argument: stats_logger.wandb.mode: expected online, offline, disabled or null, got 'onlin'",
+        ),
         ({"wandbb": None}, "argument: stats_logger.wandbb: unknown key; did you mean 'wandb'"),
         (3, "argument: stats_logger: expected a mapping of keys to values, got 3"),
         ("nowhere.yaml", "nowhere.yaml: cannot read this configuration file"),
@@ -296,8 +299,7 @@ def test_a_plain_loop_logs_to_the_trackers_of_its_configuration(offline_trackers
     config = everywhere(offline_trackers, experiment_name="plain")
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    folder = files_of(config)
-    with MetricsSession(stats_logger=config, output_dir=folder).attach(model, optimizer) as session:
+    with MetricsSession(stats_logger=config).attach(model, optimizer) as session:
         for step in range(1, 4):
             session.begin()
             model(torch.ones(2, 4)).sum().backward()
