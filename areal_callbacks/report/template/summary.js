@@ -45,7 +45,7 @@ function comparison(runs) {
   const cell = (found, first, k) => {
     if (!found) return element("td", {}, "–");
     const change = k > 0 && first && first.value ? found.value / first.value - 1 : NaN;
-    const shown = Number.isFinite(change) ? `${change < 0 ? "−" : "+"}${percent(Math.abs(change))}` : "";
+    const shown = Number.isFinite(change) && change !== 0 ? `${change < 0 ? "−" : "+"}${percent(Math.abs(change))}` : "";
     return element("td", {}, found.text, shown && element("span", { className: "change" }, shown));
   };
   const head = element("tr", {}, element("th", { scope: "col" }, "end of the run"), runs.map((run) => element("th", { scope: "col" }, runSwatch(run), run.name)));
