@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import os
 import sys
 import tempfile
+import time
 import types
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,9 +19,10 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"  # before megatron.core decorates its sm
 
 import torch
 import torch.distributed as dist
+from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.rerun_state_machine import RerunDataIterator
 from megatron.core.transformer.moe.router import TopKRouter
-from megatron_cpu import Layout, Training, batches, build, parallel, pretend_cuda
+from megatron_cpu import Layout, Training, batches, build, forward_step, parallel, pretend_cuda
 
 from areal_callbacks import stats_tracker
 from areal_callbacks.core import reporting
@@ -178,3 +181,60 @@ def install_error(group: Any, variant: str, missing: str | None, replacement: st
         return str(error)
     megatron.uninstall()
     return ""
+
+
+def pretrain_with_callback(group: Any, arguments: list[str], options: dict[str, Any]) -> None:  # noqa: ARG001
+    """The same script, whose author passes the callback to pretrain."""
+    training = importlib.import_module("megatron.training.with_callbacks")
+    pretrain_tiny = importlib.import_module("pretrain_tiny")
+    sys.argv = ["pretrain_tiny.py", *arguments]
+    callback = megatron.AReaLMetricsCallback(report=False, **options)
+    pretrain_tiny.main(functools.partial(training.pretrain, callbacks=[callback]))
+
+
+def wait_for_data(group: Any, layout: dict[str, Any], seconds: float) -> dict[str, float]:  # noqa: ARG001
+    """One step whose iterators keep the loop waiting; what the metrics say, and the whole of the step."""
+    with parallel(Layout(**layout)), tempfile.TemporaryDirectory() as folder:
+        training = build(Layout(**layout))
+
+        def slow(iterator: Iterator[Any]) -> Iterator[Any]:
+            for batch in iterator:
+                time.sleep(seconds)
+                yield batch
+
+        iterators = training.iterators(batches(0, training.layout))
+        slowed = [slow(part) for part in iterators] if isinstance(iterators, list) else slow(iterators)
+        with megatron.attach(training.chunks, training.optimizer, output_dir=folder, report=False) as metrics:
+            training.zero_gradients()
+            began = time.perf_counter()
+            with metrics.step():
+                training.forward_backward(metrics.unmeasured(slowed))
+                training.optimizer.step()
+            whole = time.perf_counter() - began
+            seconds_mean = metrics.export(1).metrics["train_perf/seconds_mean"]
+        return {"whole": whole, "seconds_mean": seconds_mean}
+
+
+def train_on_the_first_rank_only(group: Any) -> dict[str, Any]:  # noqa: ARG001
+    """One forward on rank 0, nothing on the others, and an export on all."""
+    with parallel(Layout()), tempfile.TemporaryDirectory() as folder:
+        training = build(Layout())
+        with megatron.attach(training.chunks, output_dir=folder, report=False) as metrics:
+            if dist.get_rank() == 0:
+                with metrics.step():
+                    forward_step(training.iterators(batches(0, training.layout)), training.chunks[0])
+            return _plain(metrics.export(1))
+
+
+def record_everywhere(group: Any, layout: dict[str, Any]) -> dict[str, float]:  # noqa: ARG001
+    """Something recorded on every rank, with the groups given as a collection."""
+    with parallel(Layout(**layout)), tempfile.TemporaryDirectory() as folder:
+        training = build(Layout(**layout))
+        groups = ProcessGroupCollection.use_mpu_process_groups(["tp", "pp", "cp"])
+        options = {"output_dir": folder, "report": False, "pg_collection": groups, "writer_rank": 0}
+        with megatron.attach(training.chunks, training.optimizer, **options) as metrics:
+            assert metrics.topology.is_writer == (dist.get_rank() == 0)
+            mask = torch.ones(10, dtype=torch.bool)
+            metrics.tracker.denominator(n_tokens=mask)
+            metrics.tracker.stat(denominator="n_tokens", rank=torch.full((10,), float(dist.get_rank())))
+            return metrics.export(1).metrics

@@ -74,6 +74,11 @@ CASES = {
     ),
     "first_stage_dense": Case(2, {"pp": 2, "model": {"moe_layer_freq": [0, 0, 1, 1]}}, sparse=(2, 3)),
     "last_stage_dense": Case(2, {"pp": 2, "model": {"moe_layer_freq": [1, 1, 0, 0]}}, sparse=(0, 1)),
+    "tp2_without_sp": Case(
+        2,
+        {"tp": 2, "model": {"sequence_parallel": False, "num_moe_experts": None, "moe_ffn_hidden_size": None}},
+        sparse=(),
+    ),
     "dense": Case(2, {"model": {"num_moe_experts": None, "moe_ffn_hidden_size": None}}, sparse=()),
     "tp2_pp2_vpp2": Case(4, {"tp": 2, "pp": 2, "vpp": 2}),
     "cp2_ep4": Case(4, {"cp": 2, "ep": 4}),
@@ -83,21 +88,25 @@ Measure = Callable[[str], list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def measured() -> Iterator[Measure]:
-    """Trains each case once; the processes of a world size serve all its layouts."""
-    pools: dict[int, Ranks] = {}
+def pools() -> Iterator[dict[int, Ranks]]:
+    """World size → processes, which serve all its layouts; started when they are first used."""
+    pools = {world: Ranks(world) for world in (1, 2, 4)}
+    yield pools
+    for ranks in pools.values():
+        ranks.close()
+
+
+@pytest.fixture(scope="module")
+def measured(pools: dict[int, Ranks]) -> Measure:
+    """Trains each case once."""
     results: dict[str, list[dict[str, Any]]] = {}
 
     def measure(name: str) -> list[dict[str, Any]]:
         if name not in results:
-            case = CASES[name]
-            ranks = pools.setdefault(case.world, Ranks(case.world))
-            results[name] = ranks.run_from(JOBS, "train", case.layout)
+            results[name] = pools[CASES[name].world].run_from(JOBS, "train", CASES[name].layout)
         return results[name]
 
-    yield measure
-    for ranks in pools.values():
-        ranks.close()
+    return measure
 
 
 def flops_of_a_sequence(sparse: int) -> int:
@@ -155,3 +164,29 @@ def test_padding_to_capacity_is_told(measured: Measure) -> None:
     padded = measured("pad_to_capacity")[0]
     assert "megatron:capacity" in padded["messages"]
     assert padded["exports"][0]["metrics"]["moe_balance/max_over_ideal_max"] == 1.0
+
+
+@pytest.mark.parametrize("layout", [{}, {"pp": 2, "vpp": 2}], ids=["dp2", "pp2_vpp2"])
+def test_waiting_for_data_is_no_training_time(pools: dict[int, Ranks], layout: dict[str, Any]) -> None:
+    ranks = pools[2].run_from(JOBS, "wait_for_data", layout, 0.1)
+    chunks = layout.get("vpp", 1)
+    waited = sum(rank["whole"] for rank in ranks) / 2 - ranks[0]["seconds_mean"]
+    assert waited == pytest.approx(MICRO_BATCHES * chunks * 0.1, rel=0.1)
+
+
+def test_a_rank_that_trained_nothing_takes_part(pools: dict[int, Ranks]) -> None:
+    first, second = pools[2].run_from(JOBS, "train_on_the_first_rank_only")
+    assert first == second
+    assert first["metrics"]["train_perf/tokens"] == ROWS * LENGTH
+    assert [sum(counts) for counts in first["loads"].values()] == [ROWS * LENGTH * TOP_K] * 4
+
+
+@pytest.mark.parametrize(
+    ("layout", "counting"), [({}, [0, 1]), ({"tp": 2}, [0]), ({"pp": 2}, [0, 1]), ({"cp": 2}, [0, 1])]
+)
+def test_recorded_stats_count_once_per_tensor_parallel_group(
+    pools: dict[int, Ranks], layout: dict[str, Any], counting: list[int]
+) -> None:
+    for metrics in pools[2].run_from(JOBS, "record_everywhere", layout):
+        assert metrics["n_tokens"] == 10 * len(counting)
+        assert metrics["rank/avg"] == sum(counting) / len(counting)

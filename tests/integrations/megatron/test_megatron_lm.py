@@ -15,6 +15,7 @@ import pytest
 from distributed import Ranks
 from megatron_cpu import LENGTH, MICRO_BATCHES, ROWS, TOP_K
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from writers.readback import wandb_file, wandb_history, wandb_table
 
 from areal_callbacks.saved_totals import FILE_NAME as TOTALS
 from areal_callbacks.writers.jsonl import ExpertLoadsRecord, MetricsRecord, read_metrics
@@ -80,6 +81,30 @@ def test_metrics_arrive_at_megatrons_iterations(ranks: Ranks, tmp_path: Path, va
     assert {(record.step, tuple(record.layers)) for record in loads} == {(step, (0, 1, 2, 3)) for step in (2, 4, 5)}
     assert [sum(row) for row in loads[0].counts] == [2 * TOKENS * TOP_K] * 4
     assert [rank["restored"] for rank in run.ranks] == [True, True]
+
+
+def test_a_callback_passed_by_hand_reads_the_hosts_state(ranks: Ranks, tmp_path: Path) -> None:
+    line = ["--pipeline-model-parallel-size", "2", "--tensorboard-dir", str(tmp_path / "tensorboard")]
+    line += ["--train-iters", "5", "--save", str(tmp_path / "save")]
+    ranks.run_from(JOBS, "pretrain_with_callback", line, {"every": 2})
+    series = tensorboard_series(tmp_path / "tensorboard", "train_perf/tokens")
+    assert series == {4: 4 * TOKENS, 5: TOKENS}
+    assert set(metrics_by_step(tmp_path / "save" / "areal_metrics")) == {4, 5}
+
+
+def test_weights_and_biases_gets_the_rows_of_megatrons_iterations(ranks: Ranks, tmp_path: Path) -> None:
+    save = tmp_path / "save"
+    Run(ranks, tmp_path, "--train-iters", "4", "--wandb-exp-name", "tiny", "--save", str(save))
+    log = wandb_file(save)
+    rows, metrics = {row["_step"]: row for row in wandb_history(log)}, metrics_by_step(tmp_path)
+    assert set(rows) == set(metrics) == {2, 4}
+    for step, row in rows.items():
+        assert {name: row[name] for name in metrics[step] if name in row} == pytest.approx(
+            {name: value for name, value in metrics[step].items() if name not in ("learning-rate", "grad-norm")}
+        )
+        columns, table = wandb_table(log, row)
+        assert columns == ["layer", "expert", "tokens", "load_percent"]
+        assert sum(line[2] for line in table) == 4 * 2 * TOKENS * TOP_K
 
 
 def test_images_and_layout_reach_the_same_file(ranks: Ranks, tmp_path: Path) -> None:

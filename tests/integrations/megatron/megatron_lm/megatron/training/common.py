@@ -7,6 +7,7 @@ not in the wheel, is written down here with Megatron-LM's names, signatures and 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ import torch
 import torch.distributed as dist
 from megatron.core.rerun_state_machine import RerunDataIterator
 from megatron_cpu import LENGTH, MICRO_BATCHES, ROWS, Layout, batches
+from writers.readback import offline_environment
 
 _GLOBAL: dict[str, Any] = {}
 
@@ -71,6 +73,7 @@ def _open_writers(args: Any) -> None:
 
         _GLOBAL["tensorboard"] = SummaryWriter(args.tensorboard_dir, max_queue=1)
     if args.wandb_exp_name:
+        os.environ.update(offline_environment(Path(args.save)))
         import wandb
 
         wandb.init(mode="offline", name=args.wandb_exp_name, dir=args.save)
