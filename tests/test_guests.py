@@ -86,9 +86,8 @@ def test_a_transformers_run_keeps_ten_of_ten_rows_in_every_tracker(
     import wandb
 
     offline_trackers.mkdir()
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_DIR", str(offline_trackers))
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(offline_trackers / "tb"))
+    run = wandb.init(mode="offline", project="p", dir=str(offline_trackers))
     swan = swanlab.init(mode="offline", project="p", log_dir=str(offline_trackers / "swanlog"))
     trainer = make_trainer(
         offline_trackers / "out",
@@ -101,13 +100,12 @@ def test_a_transformers_run_keeps_ten_of_ten_rows_in_every_tracker(
     try:
         trainer.train()
     finally:
-        run_id = wandb.run.id
-        wandb.finish()
+        run.finish()
         swan.finish()
     metrics, counts = ours(offline_trackers / "out")
     assert sorted(counts) == list(range(1, STEPS + 1))
 
-    file = wandb_file(offline_trackers, run_id)
+    file = wandb_file(offline_trackers, run.id)
     assert_wandb_rows(file, "train/global_step", {step: metrics[step] for step in counts}, counts)
     assert all("train/loss" in row for row in wandb_history(file) if KEY + "/_type" in row)
 
@@ -151,7 +149,7 @@ def test_a_lightning_run_keeps_ten_of_ten_rows(offline_trackers: Path) -> None:
     import wandb
 
     offline_trackers.mkdir()
-    logger = WandbLogger(project="p", offline=True, save_dir=str(offline_trackers))
+    logger = WandbLogger(project="p", mode="offline", save_dir=str(offline_trackers))
     board = TensorBoardLogger(str(offline_trackers / "tb"), name="", version="")
     trainer = LightningTrainer(
         accelerator="cpu",
