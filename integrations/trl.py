@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from areal_callbacks import workflow_context
 from areal_callbacks.core.guard import Observer, guarded
 from areal_callbacks.core.reporting import report_once
 from areal_callbacks.integrations.transformers import AReaLMetricsCallback
@@ -48,7 +49,8 @@ def observe(trainer: Any, session: MetricsSession, patches: Patches) -> None:
                                         had seen, one per token
     ==================================  ======================================================================
 
-    No forward is added. Evaluation is not observed. Other trainers (DPO, SFT, …) are left alone.
+    No forward is added. Evaluation is not observed; rollout and reward functions find themselves in
+    :func:`~areal_callbacks.workflow_context.evaluation` there. Other trainers (DPO, SFT, …) are left alone.
     """
     if not isinstance(trainer, GRPOTrainer | RLOOTrainer):
         return
@@ -82,7 +84,8 @@ class _PolicyObserver(Observer):
 
     def around_generation(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if not self._training:
-            return original(*args, **kwargs)
+            with workflow_context.evaluation():
+                return original(*args, **kwargs)
         self._rewards = self._versions = None
         with self._session.excluded("rollout"):
             batch = original(*args, **kwargs)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from ppo.grpo_runs import SMALL, Capture, joined, rows_of
 from ppo.reference import below, specified
 from tiny_trainer import fresh_accelerator
 
-from areal_callbacks.examples.grpo_mismatch import NEW_TOKENS, RolloutEngine, make_prompts, make_trainer
+from areal_callbacks.examples.grpo_mismatch import NEW_TOKENS, make_prompts, make_trainer
 from areal_callbacks.integrations.transformers import AReaLMetricsCallback
 
 pytestmark = [
@@ -22,8 +21,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:`(is_)?gradient_checkpointing(_enable|_disable)?` is deprecated:FutureWarning"),
 ]
 
-SMALL = {"per_device_train_batch_size": 8, "num_generations": 4}
-
 
 @pytest.fixture(autouse=True)
 def _eager():
@@ -31,50 +28,6 @@ def _eager():
     fresh_accelerator()
     with torch._dynamo.config.patch(disable=True):
         yield
-
-
-class Capture:
-    """Keeps what a trainer's methods are given and return in training; put in place before training starts."""
-
-    def __init__(self, trainer):
-        self.batches, self.losses, self.forwards = [], [], 0
-        self.trainer = trainer
-        for name in ("_generate_and_score_completions", "_compute_loss", "_get_per_token_logps_and_entropies"):
-            setattr(trainer, name, self._around(getattr(trainer, name), getattr(self, name)))
-        trainer.model.register_forward_pre_hook(self._count)
-        self.attributes = dict(vars(trainer))
-
-    def _around(self, original, seen):
-        def wrapped(*args, **kwargs):
-            result = original(*args, **kwargs)
-            if self.trainer.model.training:
-                seen(result, args)
-            return result
-
-        return wrapped
-
-    def _count(self, *_):
-        self.forwards += 1
-
-    def _generate_and_score_completions(self, batch, args):
-        kept = {name: value.clone() for name, value in batch.items() if isinstance(value, torch.Tensor)}
-        self.batches.append((self.trainer.state.global_step, kept))
-
-    def _get_per_token_logps_and_entropies(self, result, args):
-        self.logp = result[0].detach().clone()
-
-    def _compute_loss(self, loss, args):
-        self.losses.append((self.trainer.state.global_step, dict(args[1]), self.logp))
-
-
-def rows_of(trainer):
-    """Step → what was logged for it."""
-    return {row["step"]: row for row in trainer.state.log_history if "train_perf/tokens" in row and "loss" in row}
-
-
-def joined(parts):
-    """Tensors of several micro-batches, flattened into one array."""
-    return np.concatenate([part.double().numpy().ravel() for part in parts])
 
 
 @pytest.fixture(scope="module")
@@ -227,94 +180,3 @@ def test_recomputed_log_probabilities_are_compared_before_the_first_update(tmp_p
         assert update["dual_clipped_tokens"] == ((np.exp(gap) > 1.5) & (advantages < 0)).sum()
         clipped += update["clipped_tokens"]
     assert clipped > 0
-
-
-class SlowEngine(RolloutEngine):
-    """Takes two seconds."""
-
-    def __call__(self, prompts, trainer):
-        time.sleep(2.0)
-        return super().__call__(prompts, trainer)
-
-
-def test_generation_is_timed_apart(tmp_path):
-    trainer = make_trainer(str(tmp_path), 1, [AReaLMetricsCallback(ppo=False)], **SMALL)
-    trainer.rollout_func = SlowEngine()
-    trainer.train()
-    (row,) = rows_of(trainer).values()
-    assert row["timeperf/rollout"] >= 2.0
-    assert row["train_perf/seconds"] < row["step_time"] - 1.9  # TRL's own time of the step, with generation
-    assert not [name for name in row if name.startswith("ppo_actor")]
-
-
-class BrokenEngine(RolloutEngine):
-    """Fails at the second batch."""
-
-    def __call__(self, prompts, trainer):
-        if trainer.state.global_step == 1:
-            raise RuntimeError("the engine is gone")
-        return super().__call__(prompts, trainer)
-
-
-def test_an_exception_passes_and_every_wrap_is_undone(tmp_path):
-    trainer = make_trainer(str(tmp_path), 2, [AReaLMetricsCallback()], **SMALL)
-    trainer.rollout_func = BrokenEngine()
-    with pytest.raises(RuntimeError, match="the engine is gone"):
-        trainer.train()
-    assert not [
-        name for name in vars(trainer) if name in ("_generate_and_score_completions", "_compute_loss", "_generate")
-    ]
-
-
-def test_the_trainers_own_generation_has_known_versions_and_no_mismatch(tmp_path):
-    """Two optimizer steps a batch: the second trains on tokens of the policy before the first."""
-    options = {**SMALL, "gradient_accumulation_steps": 1, "steps_per_generation": 2}
-    trainer = make_trainer(str(tmp_path), 2, [AReaLMetricsCallback()], **options)
-    trainer.rollout_func = None
-    trainer.train()
-    ages = [row["ppo_actor/update/version_stats/sample_staleness_theta_avg"] for row in rows_of(trainer).values()]
-    assert ages == [0.0, 1.0]
-    assert not [name for row in rows_of(trainer).values() for name in row if name.startswith("ppo_actor/train_infer")]
-
-
-def train_a_rank(_, folder):
-    import torch.distributed as dist
-
-    fresh_accelerator()
-    torch._dynamo.config.disable = True
-    trainer = make_trainer(folder, 1, [AReaLMetricsCallback()], **SMALL)
-    trainer.train()
-    (row,) = rows_of(trainer).values()
-    local = trainer._buffered_inputs
-    return dist.get_rank(), row, sum(int(batch["completion_mask"].sum()) for batch in local)
-
-
-def test_two_ranks_pool(two_ranks, tmp_path):
-    results = two_ranks.run(train_a_rank, str(tmp_path), timeout=150)
-    tokens = sum(count for *_, count in results)
-    for _, row, _ in results:
-        assert row["ppo_actor/n_seqs"] == 32
-        assert row["ppo_actor/train_infer/n_valid_tokens"] == row["ppo_actor/n_valid_tokens"] == tokens
-        assert row["ppo_actor/task_reward/avg"] == pytest.approx(row["reward"], abs=1e-6)
-    assert below("ppo_actor/", results[0][1]) == below("ppo_actor/", results[1][1])
-    assert Path(tmp_path, "areal_metrics", "metrics.jsonl").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "clipping"),
-    [
-        ({"loss_type": "grpo", "importance_sampling_level": "sequence"}, True),
-        ({"loss_type": "cispo"}, True),
-        ({"loss_type": "sapo"}, False),
-        ({"loss_type": "dapo", "mask_truncated_completions": True}, True),
-    ],
-)
-def test_other_losses(tmp_path, caplog, options, clipping):
-    trainer = make_trainer(str(tmp_path), 1, [AReaLMetricsCallback()], **SMALL, **options)
-    trainer.train()
-    (row,) = rows_of(trainer).values()
-    found = {name.partition("/")[0] for name in below("ppo_actor/update/", row)}
-    assert {"importance_weight", "entropy", "version_stats"} <= found
-    assert ("clip_ratio" in found, "clipped_tokens" in found) == (clipping, clipping)
-    assert ("actor_loss" in found) == (options["loss_type"] in ("grpo", "dapo"))
-    assert not [entry for entry in caplog.records if "switched off" in entry.message]
