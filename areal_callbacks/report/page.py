@@ -18,6 +18,7 @@ _SCRIPTS = (
     "chart.js",
     "panels.js",
     "bars.js",
+    "history.js",
     "balance.js",
     "explorer.js",
     "summary.js",

@@ -286,6 +286,20 @@ def test_a_dense_model_has_no_section_of_experts(browser: Browser, tmp_path: Pat
     assert browser.all("h3")[0].text == "Throughput"
 
 
+def test_layers_with_their_scalars_alone(browser: Browser, tmp_path: Path) -> None:
+    exports = [
+        export(step, {f"moe_balance/layer_{layer}/max_over_ideal": 1.0 + (layer == 10) for layer in (2, 10)})
+        for step in (1, 2, 3)
+    ]
+    browser.open(build(tmp_path, exports))
+    assert [heading.text for heading in browser.all("h3")] == ["Step × layer", "All scalars"]
+    darkness = -cells(browser, STEP_LAYER, 2, 3).sum(axis=2)
+    assert (darkness[1] > darkness[0]).all(), "layer 10 comes after layer 2"
+    element = browser.find(STEP_LAYER)
+    browser.click(element, *centre(element, 1, 2, 2, 3))
+    assert "step 3 · layer 10" in browser.text("#tip")
+
+
 def test_several_stacks_and_layers_of_different_width(browser: Browser, tmp_path: Path) -> None:
     counts = {("", 1): [10, 10], ("", 3): [1, 2, 1, 12], ("encoder", 0): [4, 0, 8]}
     browser.open(build(tmp_path, [export(step, {}, counts) for step in (1, 2)]))

@@ -1,16 +1,7 @@
 // MoE balance: step × layer, layer × expert at a step, the experts of a layer.
 
-const LIMITS = [1.25, 1.5, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256, 512, 1024];
 const PLAY_INTERVAL = 140;
 const stackTitle = (stack) => stack || "main decoder";
-
-/** Upper end of the colour scale: a round number that all but the worst half percent of the cells stay below. */
-function heatLimit(maps) {
-  const values = maps.flatMap((map) => map.rows.flatMap((row) => Array.from(row))).filter(Number.isFinite);
-  values.sort((a, b) => a - b);
-  const high = values[Math.floor(0.995 * (values.length - 1))] ?? 1;
-  return LIMITS.find((limit) => limit >= high) ?? high;
-}
 
 class Balance {
   constructor(section, runs, loads) {
@@ -86,33 +77,17 @@ class Balance {
     const all = this.runs.filter((one) => this.#stackOf(one));
     const histories = all.map(({ run }) => run.imbalance(run.stacks.find((own) => own.stack === this.stack)));
     const limit = heatLimit(histories);
-    this.maps = all.map((one, k) => this.#historyMap(one, histories[k], limit));
+    const least = this.runs.length > 1 ? 150 : 220;
+    this.maps = all.map((one, k) => historyMap(one.run, this.#stackOf(one).layers, histories[k], limit, least, this.#choice(one, histories[k])));
     const named = this.maps.flatMap((map, k) =>
       all.length > 1 ? [element("h4", { className: all[k] === this.shown ? "shown" : "" }, all[k].run.name), map.element] : [map.element],
     );
-    const note = "busiest expert’s load over the ideal load; 1 is perfect balance. Click a cell to go there.";
-    const legend = scaleLegend("heat", ["1", `${Number(Math.sqrt(limit).toPrecision(2))}×`, `${limit}× and above`]);
-    return card("Step × layer", note, this.#stackTabs(), named, legend);
+    return card("Step × layer", HISTORY_NOTE, this.#stackTabs(), named, heatLegend(limit));
   }
 
-  #historyMap(one, history, limit) {
-    const { layers } = this.#stackOf(one);
-    const range = (c) =>
-      history.steps[c] === history.lastSteps[c] ? grouped(history.steps[c]) : `${grouped(history.steps[c])}–${grouped(history.lastSteps[c])}`;
-    return new Heatmap({
-      label: `Step by layer imbalance of ${one.run.name}. Arrow keys choose step and layer.`,
-      rowTitle: "layer",
-      columnTitle: "step →",
-      rows: layers,
-      columns: () => history.steps,
-      height: mapHeight(layers.length, this.runs.length > 1 ? 150 : 220, 12),
-      value: (row, column) => history.rows[row][column],
-      pixel: () => {
-        const table = pixels("heat");
-        const scale = 255 / Math.log(limit);
-        return (value) => table[Math.round(Math.max(0, Math.min(255, Math.log(value) * scale))) || 0];
-      },
-      describe: (row, column) => [`step ${range(column)} · layer ${layers[row]}`, `max / ideal ${formatFor("max_over_ideal")(history.rows[row][column])}`],
+  /** What is selected in a run's map, and what a click there does. */
+  #choice(one, history) {
+    return {
       selected: () => (one === this.shown ? { row: this.layer, column: nearestPlace(history.steps, this.step) } : { row: -1, column: -1 }),
       pick: (row, column) => {
         if (one !== this.shown) this.show(one, this.stack);
@@ -120,7 +95,7 @@ class Balance {
         this.stop();
         this.goTo(this.#stepToShow(history, column));
       },
-    });
+    };
   }
 
   /** A column of a long run stands for several steps: take a kept one among them. */
@@ -244,22 +219,4 @@ class Balance {
   #bars() {
     return makeBars(this.barHost, this.#barData(), (expert) => this.#expertLines(this.layer, expert));
   }
-}
-
-const mapHeight = (rows, least, perRow) => Math.max(Math.min(least, rows * perRow * 2), Math.min(480, rows * 5), 36);
-
-function nearestPlace(steps, step) {
-  let best = 0;
-  for (let k = 1; k < steps.length; k++) if (Math.abs(steps[k] - step) < Math.abs(steps[best] - step)) best = k;
-  return best;
-}
-
-function scaleLegend(map, labels, dead = false) {
-  const bar = element("i", { className: "scale" });
-  const paint = () => (bar.style.background = gradient(map));
-  paint();
-  themeListeners.push(paint);
-  const ends = element("span", { className: "ends" }, labels.map((label) => element("span", {}, label)));
-  const nothing = dead ? element("span", { className: "dead" }, element("i", {}), "no assignment") : null;
-  return element("div", { className: "legend" }, element("span", { className: "ramp" }, bar, ends), nothing);
 }

@@ -7,15 +7,18 @@ async function main() {
   report.append(pageHeader(runs));
   const balance = element("section", { className: "balance", "aria-label": "MoE balance" });
   const panels = element("section", { className: "grid", "aria-label": "Charts" });
-  report.append(balance, panels);
+  const histories = element("section", { className: "balance", "aria-label": "MoE balance from scalars" });
+  report.append(balance, histories, panels);
   if (runs.some((run) => run.stacks.length > 0)) {
     const loads = await Promise.all(runs.map((run) => run.loads));
     new Balance(balance, runs, loads);
-  } else balance.remove();
+  }
+  addScalarHistories(histories, runs);
   addPanels(panels, runs);
   new Explorer(panels, runs);
   const settings = configuration(runs);
   if (settings) panels.append(settings);
+  for (const section of [balance, histories]) if (section.children.length === 0) section.remove();
   report.setAttribute("aria-busy", "false");
   performance.mark("report-drawn");
 }
