@@ -21,12 +21,12 @@ class Source:
 
     Attributes:
         family: its name; a family that fails on one rank is left out on all.
-        collect: this rank's records since the last call; may raise.
+        collect: this rank's records since the last call; None where it has failed before and said so; may raise.
         contributes: False where this rank repeats another's records.
     """
 
     family: str
-    collect: Callable[[], Records]
+    collect: Callable[[], Records | None]
     contributes: bool = True
 
 
@@ -58,4 +58,4 @@ def _collected(source: Source) -> Records | None:
     except Exception as error:  # noqa: BLE001 - the other ranks are waiting in the reduction
         report_once(f"collect:{source.family}", f"{source.family} could not be exported: {error!r}")
         return None
-    return records if source.contributes else Records()
+    return records if source.contributes or records is None else Records()
