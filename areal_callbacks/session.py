@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,17 +15,13 @@ from torch.optim import Optimizer
 
 from areal_callbacks import stats_tracker
 from areal_callbacks.config import MetricsConfig
-from areal_callbacks.core.expert_loads import ExpertLoads
 from areal_callbacks.core.records import Records, pool
-from areal_callbacks.core.reporting import report_once
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import COUNT_SUFFIX, Export, Run
 from areal_callbacks.export import Interval, Source, join_metrics, merge_intervals, reduce_sources
-from areal_callbacks.flops.peaks import peak_flops
-from areal_callbacks.flops.registry import get_flops_estimator
-from areal_callbacks.monitors.moe_balance import MoEBalanceMonitor
-from areal_callbacks.monitors.throughput import Estimator, ThroughputMonitor
-from areal_callbacks.monitors.training_forward import TrainingForward
+from areal_callbacks.host_events import HostEvents
+from areal_callbacks.monitors.observation import Observation
+from areal_callbacks.monitors.throughput import Estimator
 from areal_callbacks.publisher import Publisher, default_publisher
 from areal_callbacks.topology import Topology
 from areal_callbacks.writers.base import MetricWriter
@@ -35,7 +30,7 @@ _STATS = "stats"
 _OPEN: list[weakref.ref[MetricsSession]] = []
 
 
-class MetricsSession:
+class MetricsSession(HostEvents):
     """Everything that one run measures, driven by the events of its host.
 
     ::
@@ -82,13 +77,9 @@ class MetricsSession:
         self._name = name
         self._guests = tuple(guests)
         self._output_dir = Path(self.config.output_dir or output_dir or _default_folder(self.config))
-        self._forward = TrainingForward(self)
-        self._throughput: ThroughputMonitor | None = None
-        self._moe: MoEBalanceMonitor | None = None
-        self._optimizer_hooks: list[Any] = []
+        self._observation = Observation(self.config)
         self._pending: Interval | None = None
         self._publisher: Publisher | None = None
-        self._begins_with_forward = False
         self._attached = False
         self._closed = False
         _OPEN.append(weakref.ref(self))
@@ -130,15 +121,11 @@ class MetricsSession:
         if not self._attached:
             self._attached = True
             self.topology = topology or Topology.data_parallel()
-            self._make_monitors(parts, device, flops_estimator)
-        self._begins_with_forward = begin_with_forward
-        if self._moe is not None:  # also without a router here: another rank may have some, and this one may write
-            self._moe.attach(parts, device)
-        self._forward.attach(parts, inputs_of=inputs_of)
-        for module, name in forward_methods:
-            self._forward.attach_method(module, name)
-        for owner, name in ignored_calls:
-            self._forward.ignore_calls(owner, name)
+            self._observation.make(parts, device, self.topology, flops_estimator)
+        self._observation.begins_with_forward = begin_with_forward
+        self._observation.attach(
+            parts, device, forward_methods=forward_methods, ignored_calls=ignored_calls, inputs_of=inputs_of
+        )
         for part in [optimizer] if isinstance(optimizer, Optimizer) else optimizer or ():
             self.observe_optimizer(part)
         return self
@@ -156,123 +143,8 @@ class MetricsSession:
             begins: its step begins with ``step()``; otherwise the host calls ``optimizer_begin``, because forward and
                 backward run in a closure inside the step.
         """
-        while isinstance(getattr(optimizer, "optimizer", None), Optimizer):
-            optimizer = optimizer.optimizer  # type: ignore[attr-defined]
-        if begins:
-            self._optimizer_hooks.append(optimizer.register_step_pre_hook(lambda *_: self.optimizer_begin()))
-        self._optimizer_hooks.append(optimizer.register_step_post_hook(lambda *_: self.optimizer_end()))
+        self._observation.attach_optimizer(optimizer, self.optimizer_begin if begins else None, self.optimizer_end)
         self.expect_optimizer()
-
-    def _make_monitors(
-        self, parts: Sequence[nn.Module], device: torch.device, flops_estimator: Estimator | None
-    ) -> None:
-        if self.config.throughput:
-            self._throughput = self._make_throughput(parts, device, flops_estimator)
-        if self.config.moe_balance.enabled:
-            self._moe = MoEBalanceMonitor(
-                self._forward,
-                contributes_routes=self.topology.routes,
-                extended=self.config.moe_balance.extended,
-            )
-
-    def _make_throughput(
-        self, parts: Sequence[nn.Module], device: torch.device, flops_estimator: Estimator | None
-    ) -> ThroughputMonitor:
-        estimator, peak = None, None
-        if self.config.flops.enabled:
-            config = _model_config(parts)
-            estimator = flops_estimator or (None if config is None else _estimator(config))
-            peak = self.config.flops.peak_flops or _known_peak(device)
-            peak = peak and peak * _devices(parts)
-        return ThroughputMonitor(
-            device,
-            estimator=estimator,
-            peak_flops=peak,
-            contributes_tokens=self.topology.tokens,
-            token_count_fn=self.config.token_count_fn,
-        )
-
-    # -- events of the host, on the step path
-
-    def begin(self) -> None:
-        """Training work starts; nothing happens if it has already."""
-        if self._throughput is not None:
-            self._throughput.begin()
-
-    def end(self) -> None:
-        """Training work ends; nothing happens if it has already."""
-        if self._throughput is not None:
-            self._throughput.end()
-
-    @contextlib.contextmanager
-    def step(self) -> Iterator[None]:
-        """One training step of a plain loop: ``begin`` and ``end`` around the block."""
-        self.begin()
-        try:
-            yield
-        finally:
-            self.end()
-
-    def expect_optimizer(self, *, may_skip: bool = False) -> None:
-        """The host will report its optimizer's steps (and those it skips): from now on zero of them is a number."""
-        if self._throughput is not None:
-            self._throughput.has_optimizer = True
-            self._throughput.may_skip = self._throughput.may_skip or may_skip
-
-    def optimizer_begin(self) -> None:
-        """An optimizer is about to step."""
-        if self._throughput is not None:
-            self._throughput.optimizer_begin()
-
-    def optimizer_end(self) -> None:
-        """The optimizer has really stepped."""
-        if self._throughput is not None:
-            self._throughput.optimizer_end()
-
-    def optimizer_skipped(self) -> None:
-        """The optimizer has refused to step, for instance because of infinite gradients."""
-        if self._throughput is not None:
-            self._throughput.optimizer_skipped()
-
-    def count_sequences(self, lengths: Any) -> None:
-        """Count a batch whose lengths the host knows better than the forward's arguments, which then no longer count.
-
-        Args:
-            lengths: :class:`~areal_callbacks.monitors.sequence_lengths.Lengths`, or integers, or an integer tensor.
-        """
-        if self._throughput is not None:
-            self._throughput.count(lengths)
-
-    def count_inputs(self, inputs: Mapping[str, Any]) -> None:
-        """Count a batch that the host changes before its model sees it; forwards are ignored from then on.
-
-        Args:
-            inputs: keyword arguments of the model, as they were.
-        """
-        if self._throughput is not None:
-            self._throughput.count_inputs(inputs)
-
-    @contextlib.contextmanager
-    def excluded(self, name: str | None = None) -> Iterator[None]:
-        """Take a block out of the training time; with a name it is recorded as ``timeperf/<name>``."""
-        training = None if self._throughput is None else self._throughput.training
-        was_running = training is not None and training.running
-        self.end()
-        try:
-            with self.tracker.record_timing(name) if name else contextlib.nullcontext():
-                yield
-        finally:
-            if was_running:
-                self.begin()
-
-    def on_forward(self) -> None:
-        """A training forward begins (called by :class:`TrainingForward`)."""
-        if self._begins_with_forward:
-            self.begin()
-
-    def on_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
-        """What a training forward was given (called by :class:`TrainingForward`)."""
-        return self._throughput is None or self._throughput.on_inputs(args, kwargs, last=last)
 
     # -- export
 
@@ -293,8 +165,7 @@ class MetricsSession:
             measured: False leaves the monitors alone, e.g. where nothing was trained since the last call.
         """
         interval = reduce_sources(self._sources(measured), self.topology)
-        if self._throughput is not None and self._throughput.family in interval:
-            self._throughput.accumulate(interval[self._throughput.family])
+        self._observation.accumulate(interval)
         if measured and self._pending is not None:  # a family that fails later would pass a part off as the whole
             self._pending = {name: part for name, part in self._pending.items() if name in interval or name == _STATS}
         if any(part.keys or part.sums or part.maxima for part in interval.values()):
@@ -317,21 +188,15 @@ class MetricsSession:
 
     def _sources(self, measured: bool) -> list[Source]:
         sources = [Source(_STATS, self._recorded, self.topology.stats)]
-        monitors = [monitor for monitor in (self._throughput, self._moe) if measured and monitor is not None]
-        return sources + [Source(monitor.family, _unless_failed(self._forward, monitor)) for monitor in monitors]
+        collectors = self._observation.collectors() if measured else {}
+        return sources + [Source(family, collect) for family, collect in collectors.items()]
 
     def _recorded(self) -> Records:
         own = self.tracker.collect()
         return pool([own, stats_tracker.collect_all()]) if _first_open() is self else own
 
     def _derive(self, interval: Interval, step: int, host: dict[str, float]) -> Export:
-        measured: dict[str, float] = {}
-        loads: ExpertLoads | None = None
-        if self._throughput is not None and self._throughput.family in interval:
-            measured |= self._throughput.derive(interval[self._throughput.family])
-        if self._moe is not None and self._moe.family in interval:
-            loads = self._moe.expert_loads(interval[self._moe.family])
-            measured |= (loads and self._moe.derive(loads)) or {}
+        measured, loads = self._observation.derive(interval)
         recorded = interval[_STATS].metrics() if _STATS in interval else {}
         recorded = {name: value for name, value in recorded.items() if not name.endswith(COUNT_SUFFIX)}
         return Export(step, join_metrics(measured, recorded), loads, host, time.time())
@@ -361,12 +226,7 @@ class MetricsSession:
             return
         self._closed = True
         _OPEN[:] = [reference for reference in _OPEN if reference() not in (self, None)]
-        self._forward.detach()
-        if self._moe is not None:
-            self._moe.detach()
-        for hook in self._optimizer_hooks:
-            hook.remove()
-        self._optimizer_hooks.clear()
+        self._observation.detach()
         if self._publisher is not None:
             self._publisher.close()
 
@@ -389,35 +249,6 @@ def _first_open() -> MetricsSession | None:
     return next((session for session in (reference() for reference in _OPEN) if session is not None), None)
 
 
-def _unless_failed(forward: TrainingForward, monitor: ThroughputMonitor | MoEBalanceMonitor) -> Any:
-    """The monitor's records, None where it or the rule that it relies on was switched off."""
-    return lambda: None if forward.failed or monitor.failed else monitor.collect()
-
-
 def _device_of(parts: Sequence[nn.Module]) -> torch.device:
     parameter = next((parameter for part in parts for parameter in part.parameters()), None)
     return torch.device("cpu") if parameter is None else parameter.device
-
-
-def _model_config(parts: Sequence[nn.Module]) -> Any:
-    """The configuration of the outermost model that has one with a ``model_type``."""
-    modules = (module for part in parts for module in part.modules())
-    configs = (getattr(module, "config", None) for module in modules)
-    return next((config for config in configs if getattr(config, "model_type", None)), None)
-
-
-def _estimator(config: Any) -> Estimator | None:
-    try:
-        return get_flops_estimator(config)
-    except Exception as error:  # noqa: BLE001 - an unusual configuration must not cost the tokens and seconds
-        report_once("flops:estimator", f"no FLOPs can be estimated, they are left out: {error!r}")
-        return None
-
-
-def _devices(parts: Sequence[nn.Module]) -> int:
-    """Devices that this process trains on: several under DataParallel."""
-    return max((len(part.device_ids) for part in parts if isinstance(part, nn.DataParallel)), default=1) or 1
-
-
-def _known_peak(device: torch.device) -> float | None:
-    return peak_flops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
