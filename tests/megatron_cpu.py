@@ -269,6 +269,9 @@ def transformer_config(layout: Layout) -> Any:
         "expert_tensor_parallel_size": layout.etp,
         "sequence_parallel": layout.tp > 1,
         "pipeline_dtype": torch.float32,
+        "overlap_p2p_comm": layout.vpp
+        is not None,  # as Megatron-LM demands of virtual stages: without it, two pipeline
+        "batch_p2p_comm": layout.vpp is None,  # ranks take each other's activations for gradients
         "use_cpu_initialization": True,
         "add_bias_linear": False,
         "attention_dropout": 0.0,

@@ -189,6 +189,8 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # by megatron.core
+@pytest.mark.filterwarnings("ignore::UserWarning:megatron")  # Apex is not there
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_snippets_are_python_and_import_what_is_there(page: Path) -> None:
     for block in _blocks(page, "python"):

@@ -37,6 +37,9 @@ class Example:
 EXAMPLES = {
     "grpo_mismatch.py": Example(("--steps", "2"), metric="ppo_actor/train_infer/n_valid_tokens", most_lines=170),
     "hf_trainer_moe.py": Example(("--steps", "2")),
+    "megatron_moe.py": Example(
+        ("--steps", "2"), ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    ),
     "rollout_data_flow.py": Example(("--steps", "2"), metric="rollout/num_turns"),
     "stats_logger.py": Example(("--steps", "2"), metric="n_valid_tokens"),
 }

@@ -103,6 +103,7 @@ ARCHITECTURES = {
             "num_query_groups": 2,
             "kv_channels": 16,
             "ffn_hidden_size": 24,
+            "moe_ffn_hidden_size": 24,
             "num_moe_experts": 8,
             "moe_router_topk": 4,
             "window_size": (7, 0),
