@@ -122,14 +122,15 @@ def add_routed(routed: Tensor, counts: Tensor) -> None:
     """Add indices or a mask to ``counts`` (int64 ``[experts + 2]``)."""
     if routed.dtype == torch.bool or routed.is_floating_point():
         chosen = (routed.reshape(-1, routed.shape[-1]) != 0).sum(0)
-        counts[1 : 1 + chosen.numel()] += chosen[: counts.numel() - 1]
+        width = min(chosen.numel(), counts.numel() - 1)
+        counts.narrow(0, 1, width).add_(chosen.narrow(0, 0, width))
     else:
         places = (routed.reshape(-1).long() + 1).clamp_(0, counts.numel() - 1)
         counts.scatter_add_(0, places, _ones_like(places))
 
 
 def _add_totals(totals: Tensor, counts: Tensor, sign: int) -> None:
-    counts[1:-1].add_(totals.reshape(-1).to(counts.dtype), alpha=sign)
+    counts.narrow(0, 1, counts.numel() - 2).add_(totals.reshape(-1).to(counts.dtype), alpha=sign)
 
 
 def _ones_like(places: Tensor) -> Tensor:
