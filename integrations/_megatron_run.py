@@ -231,7 +231,7 @@ def host_scalars(values: Mapping[str, Any]) -> dict[str, float]:
     named = {**losses, "learning-rate": values.get("learning_rate"), "grad-norm": values.get("grad_norm")}
     scalars = {}
     for name, value in named.items():
-        with contextlib.suppress(TypeError, ValueError):
+        with contextlib.suppress(TypeError, ValueError, RuntimeError):  # nothing, or more than one number
             scalars[name] = float(value)
     return scalars
 

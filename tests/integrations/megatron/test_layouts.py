@@ -82,6 +82,7 @@ CASES = {
     "dense": Case(2, {"model": {"num_moe_experts": None, "moe_ffn_hidden_size": None}}, sparse=()),
     "tp2_pp2_vpp2": Case(4, {"tp": 2, "pp": 2, "vpp": 2}),
     "cp2_ep4": Case(4, {"cp": 2, "ep": 4}),
+    "tp2_ep2_etp2": Case(4, {"tp": 2, "ep": 2, "etp": 2, "model": {"moe_token_dispatcher_type": "allgather"}}),
 }
 
 Measure = Callable[[str], list[dict[str, Any]]]
