@@ -27,6 +27,14 @@ class HostEvents:
         if self._throughput is not None:
             self._throughput.end()
 
+    def may_end(self) -> None:
+        """Training work has ended here if a training forward comes next, and goes on if ``end`` does.
+
+        For hosts that do not tell whether an optimizer step follows a backward.
+        """
+        if self._throughput is not None:
+            self._throughput.may_end()
+
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
         """One training step of a plain loop: ``begin`` and ``end`` around the block."""

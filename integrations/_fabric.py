@@ -37,6 +37,7 @@ class FabricRun:
         self._fabric = fabric
         self._patches = Patches()
         self._patches.wrap(fabric.strategy, "optimizer_step", self._around_step)
+        self._patches.wrap(fabric, "backward", self._around_backward)
         self._patches.wrap(fabric, "log", self._around_log)
         self._patches.wrap(fabric, "log_dict", self._around_log_dict)
         self._optimizers: list[Optimizer] = []
@@ -65,6 +66,11 @@ class FabricRun:
             self.session.observe_optimizer(optimizer)
         output = original(optimizer, *args, **kwargs)
         self._exports.boundary()
+        return output
+
+    def _around_backward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        output = original(*args, **kwargs)
+        self.session.may_end()
         return output
 
     def _around_log(self, original: Callable[..., Any], name: str, value: Any, step: int | None = None) -> Any:

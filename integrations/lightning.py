@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -10,6 +11,7 @@ import torch
 
 from areal_callbacks.config import MetricsConfig, MetricsOptions
 from areal_callbacks.integrations._fabric import FabricRun
+from areal_callbacks.patches import Patches
 from areal_callbacks.session import MetricsSession
 from areal_callbacks.topology import Topology
 from areal_callbacks.writers.base import MetricWriter
@@ -34,7 +36,7 @@ class AReaLMetricsCallback(Callback):
         fabric = Fabric(callbacks=[AReaLMetricsCallback(every=10)], loggers=logger)
 
     With a Trainer, automatic or manual optimisation, the numbers share the row of ``self.log`` at every
-    ``log_every_n_steps``-th step, exactly (float64). Training time runs from ``on_train_batch_start`` to
+    ``log_every_n_steps``-th step, as exact floats. Training time runs from ``on_train_batch_start`` to
     ``on_train_batch_end``; the batch is on the device by then.
 
     With Fabric the span begins with the first training forward after an optimizer step and ends with that step. The ranks
@@ -56,6 +58,8 @@ class AReaLMetricsCallback(Callback):
         self.session: MetricsSession | None = None
         self._saved: dict[str, Any] = {}
         self._fabric_run: FabricRun | None = None
+        self._patches = Patches()
+        self._row: dict[str, float] = {}
         self._events = 0
         self._batches = 0
         self._reduced_at = 0
@@ -77,6 +81,7 @@ class AReaLMetricsCallback(Callback):
         if self.config.resume_totals and self._saved:
             self.session.load_state_dict(self._saved)
         self._events = self._batches = self._reduced_at = 0
+        self._patches.wrap(trainer._logger_connector, "log_metrics", self._around_log_metrics)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if self.session is not None:
@@ -100,9 +105,17 @@ class AReaLMetricsCallback(Callback):
         if self._events % self.config.every == 0:
             self._reduce()
             export = self.session.emit(_log_step(trainer), _reported(trainer))
-            values = {} if export is None else export.metrics
-            exact = {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
-            pl_module.log_dict(exact, on_step=True, on_epoch=False, batch_size=1)
+            self._row = {} if export is None else export.metrics
+
+    def _around_log_metrics(
+        self, original: Callable[..., Any], metrics: Mapping[str, Any], step: int | None = None
+    ) -> Any:
+        """Join the row that Lightning writes right after this batch.
+
+        Not through ``self.log``, which repeats the last value in later rows and keeps float32 unless told otherwise.
+        """
+        row, self._row = self._row, {}
+        return original({**metrics, **row}, step=step)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The tail since the last row gets a row of its own."""
@@ -155,7 +168,8 @@ class AReaLMetricsCallback(Callback):
             self._fabric_run = None
         elif self.session is not None:
             self.session.close()
-        self.session = None
+        self._patches.undo()
+        self.session, self._row = None, {}
 
 
 def _topology(strategy: Any) -> Topology:
@@ -164,15 +178,15 @@ def _topology(strategy: Any) -> Topology:
 
 
 def _guests(config: MetricsConfig, loggers: Iterable[Any]) -> list[MetricWriter]:
-    """What self.log cannot carry, into the loggers' own runs, which exist on the main process only."""
+    """What a row of scalars cannot carry, into the loggers' own runs, which exist on the main process only."""
     guests: list[MetricWriter] = []
     for logger in loggers:
-        if any(cls.__name__ == "WandbLogger" for cls in type(logger).__mro__):
-            guests.append(
-                wandb_guest(config.moe_balance, lambda run=logger: run.experiment, step_key="trainer/global_step")
-            )
-        elif any(cls.__name__ == "TensorBoardLogger" for cls in type(logger).__mro__):
-            guests.append(tensorboard_guest(config.moe_balance, lambda run=logger: run.experiment))
+        names = {cls.__name__ for cls in type(logger).__mro__}
+        run = functools.partial(getattr, logger, "experiment")
+        if "WandbLogger" in names:
+            guests.append(wandb_guest(config.moe_balance, run, step_key="trainer/global_step"))
+        elif "TensorBoardLogger" in names:
+            guests.append(tensorboard_guest(config.moe_balance, run))
     return guests
 
 

@@ -23,6 +23,9 @@ class Timer(Protocol):
     def stop(self) -> None:
         """End the span; nothing happens outside one."""
 
+    def may_stop(self) -> None:
+        """The span has ended here if ``start`` comes next, and goes on if ``stop`` comes next."""
+
     def cancel(self) -> None:
         """Forget the open span, if any."""
 
@@ -48,6 +51,7 @@ class WallTimer:
         self._clock = clock
         self._synchronise = synchronise
         self._started: float | None = None
+        self._marked: float | None = None
         self._seconds = 0.0
 
     @property
@@ -55,18 +59,29 @@ class WallTimer:
         return self._started is not None
 
     def start(self) -> None:
+        self._end_at_mark()
         if self._started is None:
             self._started = self._clock()
 
     def stop(self) -> None:
         if self._started is not None:
             self._seconds += self._clock() - self._started
-            self._started = None
+            self._started = self._marked = None
+
+    def may_stop(self) -> None:
+        if self._started is not None:
+            self._marked = self._clock()
 
     def cancel(self) -> None:
-        self._started = None
+        self._started = self._marked = None
+
+    def _end_at_mark(self) -> None:
+        if self._started is not None and self._marked is not None:
+            self._seconds += self._marked - self._started
+            self._started = self._marked = None
 
     def take(self) -> float:
+        self._end_at_mark()
         if self._synchronise is not None:
             before = self._clock()
             self._synchronise()
@@ -85,6 +100,7 @@ class EventTimer:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._begin: torch.Event | None = None
+        self._mark: torch.Event | None = None
         self._stream: torch.Stream | None = None
         self._pending: deque[tuple[torch.Event, torch.Event]] = deque()
         self._seconds = 0.0
@@ -94,6 +110,7 @@ class EventTimer:
         return self._begin is not None
 
     def start(self) -> None:
+        self._end_at_mark()
         if self._begin is None:
             self._fold_finished()
             self._stream = torch.accelerator.current_stream(self._device)
@@ -102,12 +119,22 @@ class EventTimer:
     def stop(self) -> None:
         if self._begin is not None:
             self._pending.append((self._begin, self._record()))
-            self._begin = None
+            self._begin = self._mark = None
+
+    def may_stop(self) -> None:
+        if self._begin is not None:
+            self._mark = self._record()
 
     def cancel(self) -> None:
-        self._begin = None
+        self._begin = self._mark = None
+
+    def _end_at_mark(self) -> None:
+        if self._begin is not None and self._mark is not None:
+            self._pending.append((self._begin, self._mark))
+            self._begin = self._mark = None
 
     def take(self) -> float:
+        self._end_at_mark()
         if self._pending:
             self._pending[-1][1].synchronize()
         while self._pending:

@@ -146,6 +146,11 @@ class ThroughputMonitor(Observer):
         self.training.stop()
 
     @guarded
+    def may_end(self) -> None:
+        """Training work has ended here if more begins next, and goes on if it is ended next."""
+        self.training.may_stop()
+
+    @guarded
     def optimizer_begin(self) -> None:
         """An optimizer is about to step; the pending measurement of a step that was skipped is forgotten."""
         self.optimizer.cancel()

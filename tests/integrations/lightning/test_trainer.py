@@ -1,0 +1,265 @@
+"""The callback in a real Lightning Trainer: what is counted, where it arrives, what it leaves behind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from tiny_lightning import Module, csv_rows, trainer
+from tiny_trainer import Sequences
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from writers.readback import tensorboard_rows
+
+from areal_callbacks import stats_tracker
+from areal_callbacks.integrations.lightning import AReaLMetricsCallback
+from areal_callbacks.writers.jsonl import MetricsRecord, read_metrics
+
+ROWS = 14  # 7 batches of 2: with two to a step, the last window of an epoch is incomplete
+
+
+def loader(rows: int = ROWS) -> DataLoader:
+    return DataLoader(Sequences(rows), 2)
+
+
+def tokens(rows: int = ROWS) -> int:
+    return sum(int(Sequences(rows)[index]["attention_mask"].sum()) for index in range(rows))
+
+
+def metrics_rows(folder) -> list[MetricsRecord]:
+    (path,) = folder.rglob("metrics.jsonl")
+    return [record for record in read_metrics(path) if isinstance(record, MetricsRecord)]
+
+
+def test_evaluation_and_the_sanity_check_do_not_count_and_an_incomplete_window_does(tmp_path):
+    callback = AReaLMetricsCallback(report=False)
+    trainer(tmp_path, callback, accumulate_grad_batches=2, val_check_interval=3).fit(Module(), loader(), loader(4))
+    rows = [row for row in csv_rows(tmp_path) if "train_perf/tokens" in row]
+    assert sum(row["train_perf/tokens"] for row in rows) == 2 * tokens()
+    assert sum(row["train_perf/optimizer_steps"] for row in rows) == 2 * 4
+    assert rows[-1]["train_perf/total_tokens"] == 2 * tokens()
+    assert not any("train_perf/tokens" in row for row in csv_rows(tmp_path) if "val_loss" in row)
+    routed = [row for row in rows if "moe_balance/layer_1/max_over_ideal" in row]
+    assert len(routed) == len(rows)
+
+
+@pytest.mark.parametrize("interval", [1, 3, 100])
+def test_a_log_interval_that_does_not_divide_the_steps_loses_nothing(interval, tmp_path):
+    trainer(tmp_path, AReaLMetricsCallback(report=False), log_every_n_steps=interval).fit(Module(), loader())
+    rows = [row for row in csv_rows(tmp_path) if "train_perf/tokens" in row]
+    assert sum(row["train_perf/tokens"] for row in rows) == 2 * tokens()
+    assert len(rows) == -(-2 * ROWS // 2 // interval)
+
+
+def test_the_numbers_share_the_row_of_the_loss_and_are_exact(tmp_path):
+    stats_tracker.get("exact").scalar(value=50331651.0)  # float32 would make it 50331652
+    trainer(tmp_path, AReaLMetricsCallback(report=False, every=2), log_every_n_steps=2).fit(Module(), loader())
+    rows = [row for row in csv_rows(tmp_path) if "train_perf/tokens" in row]
+    assert rows[0]["exact/value"] == 50331651.0
+    assert all("loss" in row for row in rows[:-1])
+    files = {record.step: record.metrics for record in metrics_rows(tmp_path)}
+    for row in rows[:-1]:
+        ours = {name: value for name, value in row.items() if name.startswith(("train_perf/", "moe_balance/"))}
+        assert ours == {name: files[int(row["step"])][name] for name in ours}
+
+
+def test_every_logger_gets_what_user_code_records(tmp_path):
+    class Recording(Module):
+        def training_step(self, batch, batch_idx):
+            with stats_tracker.scope("ppo_actor"):
+                mask = batch["attention_mask"].bool()
+                stats_tracker.denominator(n_valid_tokens=mask)
+                stats_tracker.stat("n_valid_tokens", position=torch.arange(mask.shape[1]).expand(mask.shape).float())
+            return super().training_step(batch, batch_idx)
+
+    loggers = [CSVLogger(tmp_path / "csv"), TensorBoardLogger(tmp_path / "tb")]
+    trainer(tmp_path, AReaLMetricsCallback(report=False), logger=loggers, max_epochs=1, log_every_n_steps=7).fit(
+        Recording(), loader()
+    )
+    places = np.concatenate([np.flatnonzero(Sequences(ROWS)[index]["attention_mask"]) for index in range(ROWS)])
+    (row,) = [row for row in csv_rows(tmp_path / "csv") if "ppo_actor/position/avg" in row]
+    assert row["ppo_actor/n_valid_tokens"] == len(places)
+    assert row["ppo_actor/position/avg"] == pytest.approx(places.mean(), rel=1e-12)
+    assert row["ppo_actor/position/max"] == places.max()
+    board = tensorboard_rows(next((tmp_path / "tb").rglob("events*")).parent)[int(row["step"])]
+    assert board["ppo_actor/n_valid_tokens"] == len(places)
+    assert board["train_perf/tokens"] == tokens()
+
+
+class Plain(LightningModule):
+    """A model that is no Hugging Face model, called with tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(64, 8)
+
+    def training_step(self, batch, batch_idx):
+        ids = batch[0] if isinstance(batch, list | tuple) else batch
+        return self.table(ids).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+class Tensors(torch.utils.data.Dataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        return torch.full((9,), index)
+
+
+@pytest.mark.parametrize(
+    "data", [TensorDataset(torch.zeros(6, 9, dtype=torch.long)), Tensors()], ids=["tuple", "tensor"]
+)
+def test_batches_that_are_tuples_or_tensors_are_counted(data, tmp_path):
+    trainer(tmp_path, AReaLMetricsCallback(report=False), max_epochs=1).fit(Plain(), DataLoader(data, 2))
+    assert sum(row["train_perf/tokens"] for row in csv_rows(tmp_path)) == 6 * 9
+
+
+def test_token_count_fn_sees_the_arguments_of_the_training_step(tmp_path):
+    def lengths(batch, batch_idx):
+        return [3 + batch_idx] * len(batch[0])
+
+    data = DataLoader(TensorDataset(torch.zeros(6, 4, 4)), 2)
+
+    class Images(Plain):
+        def training_step(self, batch, batch_idx):
+            return (self.table.weight.sum() * batch[0].sum()).square()
+
+    trainer(tmp_path, AReaLMetricsCallback(report=False, token_count_fn=lengths), max_epochs=1).fit(Images(), data)
+    assert sum(row["train_perf/tokens"] for row in csv_rows(tmp_path)) == 2 * (3 + 4 + 5)
+
+
+def test_manual_optimisation_with_several_optimizers_counts_every_step(tmp_path):
+    class Manual(Module):
+        def __init__(self):
+            super().__init__()
+            self.automatic_optimization = False
+
+        def training_step(self, batch, batch_idx):
+            first, second = self.optimizers()
+            for optimizer, steps in ((first, True), (second, batch_idx % 2 == 0)):
+                loss = self.model(**batch).loss
+                with torch.no_grad():
+                    self.model(**batch)  # a reference forward inside the step
+                optimizer.zero_grad()
+                self.manual_backward(loss)
+                if steps:
+                    optimizer.step()
+
+        def configure_optimizers(self):
+            halves = list(self.parameters())
+            return [torch.optim.SGD(halves[:3], 0.01), torch.optim.SGD(halves[3:], 0.01)]
+
+    trainer(tmp_path, AReaLMetricsCallback(report=False), max_epochs=1).fit(Manual(), loader())
+    rows = [row for row in csv_rows(tmp_path) if "train_perf/tokens" in row]
+    assert len(rows) == ROWS // 2
+    assert sum(row["train_perf/tokens"] for row in rows) == 2 * tokens()  # two training forwards a batch
+    assert sum(row["train_perf/optimizer_steps"] for row in rows) == 7 + 4
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_totals_are_restored_or_restarted_together(resumes, tmp_path):
+    first = trainer(tmp_path / "a", AReaLMetricsCallback(report=False), max_epochs=1, log_every_n_steps=50)
+    first.fit(Module(), loader())
+    first.save_checkpoint(tmp_path / "one.ckpt")
+    before = csv_rows(tmp_path / "a")[-1]
+    second = trainer(tmp_path / "b", AReaLMetricsCallback(report=False, resume_totals=resumes), max_epochs=2)
+    second.fit(Module(), loader(), ckpt_path=tmp_path / "one.ckpt", weights_only=False)
+    rows = [row for row in csv_rows(tmp_path / "b") if "train_perf/tokens" in row]
+    assert rows[-1]["train_perf/total_tokens"] == (2 if resumes else 1) * tokens()
+    own = sum(row["train_perf/seconds"] for row in rows)
+    earlier = before["train_perf/total_seconds"] if resumes else 0.0
+    assert rows[-1]["train_perf/total_seconds"] == pytest.approx(own + earlier)
+
+
+def test_a_checkpoint_in_the_middle_holds_whole_totals(tmp_path):
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    saving = ModelCheckpoint(tmp_path / "ckpt", every_n_train_steps=3, save_top_k=-1)
+    callback = AReaLMetricsCallback(report=False)
+    trainer(tmp_path, saving, callback, max_epochs=1, log_every_n_steps=5, enable_checkpointing=True).fit(
+        Module(), loader()
+    )
+    (path,) = (tmp_path / "ckpt").glob("*step=3.ckpt")
+    saved = torch.load(path, weights_only=False)["callbacks"]
+    (totals,) = [state["totals"] for name, state in saved.items() if "AReaL" in name]
+    assert totals["tokens"] == sum(int(Sequences(ROWS)[index]["attention_mask"].sum()) for index in range(6))
+    assert totals["optimizer_steps"] == 3
+    rows = [row for row in csv_rows(tmp_path) if "train_perf/tokens" in row]
+    assert [row["train_perf/optimizer_steps"] for row in rows] == [5, 2]
+
+
+def weights(folder, *callbacks):
+    torch.manual_seed(3)
+    module = Module()
+    trainer(folder, *callbacks).fit(module, loader())
+    return [value.clone() for value in module.state_dict().values()]
+
+
+def test_training_is_bit_identical_with_and_without_the_callback(tmp_path):
+    pairs = zip(weights(tmp_path / "a"), weights(tmp_path / "b", AReaLMetricsCallback(report=False)))
+    assert all(torch.equal(first, second) for first, second in pairs)
+
+
+def hooks_of(module):
+    tables = ("_forward_hooks", "_forward_pre_hooks")
+    return [len(getattr(part, table)) for part in module.modules() for table in tables], sorted(vars(module))
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError, KeyboardInterrupt])
+def test_nothing_is_left_behind(error, tmp_path):
+    class Failing(Module):
+        def training_step(self, batch, batch_idx):
+            if error is not None and batch_idx == 2:
+                raise error("planted")
+            return super().training_step(batch, batch_idx)
+
+    module, callback = Failing(), AReaLMetricsCallback(report=False)
+    before = hooks_of(module)
+    if error is None:
+        trainer(tmp_path, callback).fit(module, loader())
+    else:
+        with pytest.raises(SystemExit if error is KeyboardInterrupt else error):
+            trainer(tmp_path, callback).fit(module, loader())
+    assert callback.session is None
+    after = hooks_of(module)
+    assert after[0] == before[0]
+    assert "training_step" not in vars(module)
+
+
+def test_the_other_name_of_lightning_works_too(tmp_path):
+    import pytorch_lightning as other
+
+    class Other(other.LightningModule):
+        training_step = Module.training_step
+        configure_optimizers = Module.configure_optimizers
+        learning_rate = 0.01
+
+        def __init__(self):
+            super().__init__()
+            self.model = Module().model
+
+    host = other.Trainer(
+        default_root_dir=tmp_path,
+        accelerator="cpu",
+        max_epochs=1,
+        logger=other.loggers.CSVLogger(tmp_path),
+        log_every_n_steps=1,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[AReaLMetricsCallback(report=False)],
+    )
+    host.fit(Other(), loader())
+    assert sum(row["train_perf/tokens"] for row in csv_rows(tmp_path)) == tokens()
+
+
+def test_errors_in_the_arguments_are_raised_at_once():
+    with pytest.raises(ValueError, match=r"moe_balence.*moe_balance"):
+        AReaLMetricsCallback(moe_balence=True)
+    with pytest.raises(ValueError, match=r"every.*0"):
+        AReaLMetricsCallback(every=0)
