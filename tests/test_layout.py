@@ -82,7 +82,7 @@ def test_every_public_module_has_a_docstring():
 
 def test_the_package_depends_on_five_others():
     names = {requirement.partition(">")[0] for requirement in PROJECT["project"]["dependencies"]}
-    assert names == {"torch", "pyyaml", "dacite", "click", "tabulate"}
+    assert names == {"torch", "pyyaml", "click", "tabulate"}
 
 
 @pytest.mark.parametrize("name", areal_callbacks.__all__)
