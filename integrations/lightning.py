@@ -39,9 +39,9 @@ class AReaLMetricsCallback(Callback):
     ``log_every_n_steps``-th step, as exact floats. Training time runs from ``on_train_batch_start`` to
     ``on_train_batch_end``; the batch is on the device by then.
 
-    With Fabric the span begins with the first training forward after an optimizer step and ends with that step. The ranks
-    meet at every ``every``-th optimizer step, and what was measured joins the next ``fabric.log`` or ``log_dict``; call
-    :meth:`close` at the end.
+    With Fabric the span begins with a training forward and ends with the optimizer step. The ranks meet at every
+    ``every``-th optimizer step, and what was measured joins the next ``fabric.log`` or ``log_dict``; call :meth:`close`
+    at the end, on every rank.
 
     Args:
         config: a :class:`MetricsConfig`, a mapping of its keys or the path of a YAML file.

@@ -52,7 +52,7 @@ class LayerLoads(NamedTuple):
 
     @property
     def normalised_entropy(self) -> float:
-        """Shannon entropy of the loads over ``log E``: 1 is perfect balance, 0 a single busy expert or an empty layer."""
+        """Shannon entropy of the loads over ``log E``: 1 is perfect balance, 0 one busy expert or an empty layer."""
         total = int(self.counts.sum())
         if not total or len(self.counts) == 1:
             return 0.0
