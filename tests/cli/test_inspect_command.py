@@ -1,0 +1,113 @@
+"""``areal-callbacks inspect`` on model types, directories and files."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from areal_callbacks.cli.inspect import command
+
+# Building some models without weights warns about the sizes of positions that only a real one needs.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:transformers", "ignore::FutureWarning:transformers")
+
+TINY: dict[str, Any] = {
+    "model_type": "qwen3_moe",
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "num_hidden_layers": 6,
+    "mlp_only_layers": [3],
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "moe_intermediate_size": 16,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "vocab_size": 64,
+}
+
+
+def run(argument: object) -> Result:
+    return CliRunner().invoke(command, [str(argument)])
+
+
+def write(path: Path, content: Any) -> Path:
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def cells(output: str, router: str) -> list[str]:
+    (line,) = [line for line in output.splitlines() if router in line]
+    return re.split(r"\s{2,}", line.strip())
+
+
+def test_it_is_a_command() -> None:
+    assert isinstance(command, click.Command)
+    assert command.name == "inspect"
+
+
+def test_a_directory_with_a_configuration(tmp_path: Path) -> None:
+    write(tmp_path / "config.json", TINY)
+    result = run(tmp_path)
+    assert result.exit_code == 0
+    assert result.output.startswith("Qwen3MoeForCausalLM (qwen3_moe)")
+    assert cells(result.output, "TopKRouter") == ["(main)", "0-2, 4-5", "Qwen3MoeTopKRouter", "index", "8", "2"]
+    assert re.search(r"FLOPs: [\d,]+ to train on one sequence of 4,096 tokens", result.output)
+
+
+def test_a_json_file_and_a_family_without_a_formula(tmp_path: Path) -> None:
+    fields = {"model_type": "jetmoe", "num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 32}
+    result = run(write(tmp_path / "tiny.json", fields | {"num_local_experts": 4, "num_experts_per_tok": 2}))
+    assert result.exit_code == 0
+    assert cells(result.output, "TopKGating") == ["(main)", "0-1", "JetMoeTopKGating", "top-k of logits", "4", "2"]
+    assert "no formula for jetmoe; register_flops_estimator can add one" in result.output
+
+
+@pytest.mark.slow
+def test_a_model_type_at_its_full_size() -> None:
+    result = run("qwen3_moe")
+    assert result.exit_code == 0
+    assert cells(result.output, "TopKRouter")[4:] == ["128", "8"]
+
+
+def test_stacks_of_their_own() -> None:
+    result = run("switch_transformers")
+    assert result.exit_code == 0
+    rows = [re.split(r"\s{2,}", line) for line in result.output.splitlines() if "Top1Router" in line]
+    assert [(row[0], row[3]) for row in rows] == [("(main)", "mask"), ("encoder", "mask")]
+
+
+def test_a_dense_model_and_one_that_cannot_be_counted(tmp_path: Path) -> None:
+    dense = {"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 32, "intermediate_size": 32}
+    result = run(write(tmp_path / "dense.json", dense | {"num_attention_heads": 2, "vocab_size": 64}))
+    assert "no routers: no moe_balance metrics" in result.output
+    product_keys = {"model_type": "doge", "is_moe": True, "num_hidden_layers": 1, "num_experts": 16}
+    result = run(write(tmp_path / "doge.json", product_keys))
+    assert "not countable: DogeCDMoE" in result.output
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "cannot read"),
+        ("[1]", "holds no JSON object"),
+        ({"hidden_size": 8}, "knows no model type None"),
+        ({"model_type": "nothing"}, "knows no model type 'nothing'"),
+    ],
+)
+def test_what_is_no_configuration(content: Any, message: str, tmp_path: Path) -> None:
+    result = run(write(tmp_path / "config.json", content))
+    assert result.exit_code == 1
+    assert message in result.output
+
+
+def test_a_name_of_nothing_local() -> None:
+    result = run("Qwen/Qwen3-30B-A3B")
+    assert result.exit_code == 1
+    assert "neither a local path nor a model type" in result.output
