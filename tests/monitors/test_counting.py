@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from areal_callbacks.core import reporting
 from areal_callbacks.monitors import counting
-from areal_callbacks.monitors.counting import Counter, Gate, add_routed, add_totals, count, take
+from areal_callbacks.monitors.counting import Counter, Gate, add_clamped, add_routed, add_totals, count, take
 from areal_callbacks.monitors.router_contracts import CONTRACTS, expert_indices
 from areal_callbacks.monitors.training_forward import TrainingForward
 
@@ -48,6 +48,8 @@ def test_indices_of_any_value_find_their_cell(given_ids: tuple[int, list[int]], 
     counts = torch.zeros(experts + 2, dtype=torch.int64)
     add_routed(torch.tensor(ids, dtype=dtype), counts)
     assert counts.tolist() == cells(np.array(ids), experts)
+    add_clamped(torch.tensor(ids, dtype=torch.int64), counts)  # as on an accelerator
+    assert counts.tolist() == [2 * value for value in cells(np.array(ids), experts)]
 
 
 def test_the_largest_unsigned_index_is_no_expert() -> None:
