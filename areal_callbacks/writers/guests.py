@@ -20,10 +20,17 @@ if TYPE_CHECKING:
 
 
 def wandb_guest(
-    balance: MoEBalanceConfig, run: Callable[[], Any] = current_wandb_run, *, step_key: str | None
+    balance: MoEBalanceConfig,
+    run: Callable[[], Any] = current_wandb_run,
+    *,
+    step_key: str | None,
+    gives_step: Callable[[], bool] = lambda: True,
 ) -> MetricWriter:
-    """The expert-load table; ``step_key`` is the host's key for its step, None where it passes ``step=``."""
-    return WandbGuest(run, step_key=step_key, table_every=balance.expert_table_every)
+    """The expert-load table; ``step_key`` is the host's key for its step, None where it passes ``step=``.
+
+    Where some of its log calls pass none, ``gives_step`` tells whether the coming one does.
+    """
+    return WandbGuest(run, step_key=step_key, gives_step=gives_step, table_every=balance.expert_table_every)
 
 
 def tensorboard_guest(balance: MoEBalanceConfig, summary_writer: Callable[[], Any]) -> MetricWriter:

@@ -112,6 +112,7 @@ class WandbGuest:
         run: returns the host's run, when the first export is written.
         step_key: the key under which the host logs its step, e.g. ``train/global_step``; None for a host that passes
             ``step=`` in its own log calls.
+        gives_step: for such a host, whether the coming log call really passes it.
         table_every: exports from one table to the next, which holds the counts since.
     """
 
@@ -120,11 +121,13 @@ class WandbGuest:
         run: Callable[[], Any],
         *,
         step_key: str | None,
+        gives_step: Callable[[], bool] = lambda: True,
         table_every: int = 1,
     ) -> None:
         self._find_run = run
         self._run: Any = None
         self._step_key = step_key
+        self._gives_step = gives_step
         self._loads = LoadsBetweenTables(table_every)
 
     def open(self, run: Run) -> None:
@@ -139,10 +142,10 @@ class WandbGuest:
         if loads is None:
             return
         step = int(export.step)
-        if self._step_key is None:
+        if self._step_key is None and self._gives_step():
             _log(self._run, {}, loads, step=step)
         else:
-            _log(self._run, {self._step_key: step}, loads, commit=False)
+            _log(self._run, {} if self._step_key is None else {self._step_key: step}, loads, commit=False)
 
     def close(self) -> None:
         """The run stays open: it is the host's."""
