@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.hooks import RemovableHandle
 
 from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.expert_loads import ExpertLoads
@@ -17,6 +16,7 @@ from areal_callbacks.core.reporting import report_once
 from areal_callbacks.flops.peaks import peak_flops
 from areal_callbacks.flops.registry import get_flops_estimator
 from areal_callbacks.monitors.moe_balance import MoEBalanceMonitor
+from areal_callbacks.monitors.optimizer_steps import OptimizerSteps
 from areal_callbacks.monitors.throughput import Estimator, ThroughputMonitor
 from areal_callbacks.monitors.training_forward import TrainingForward
 from areal_callbacks.topology import Topology
@@ -36,8 +36,9 @@ class Observation:
         self.moe: MoEBalanceMonitor | None = None
         self.begins_with_forward = False
         self._config = config
+        self._formula: Estimator | None = None
         self._forward = TrainingForward(self)
-        self._optimizer_hooks: list[RemovableHandle] = []
+        self._optimizers: list[OptimizerSteps] = []
 
     def make(
         self, parts: Sequence[nn.Module], device: torch.device, topology: Topology, estimator: Estimator | None
@@ -45,10 +46,11 @@ class Observation:
         """Make the monitors, for this kind of model and device."""
         if self._config.throughput:
             flops = self._config.flops
+            self._formula = _estimator_of(parts) if flops.enabled and estimator is None else None
             peak = (flops.peak_flops or _known_peak(device)) if flops.enabled else None
             self.throughput = ThroughputMonitor(
                 device,
-                estimator=(estimator or _estimator_of(parts)) if flops.enabled else None,
+                estimator=(estimator or self._formula) if flops.enabled else None,
                 peak_flops=peak and peak * _devices(parts),
                 contributes_tokens=topology.tokens,
                 token_count_fn=self._config.token_count_fn,
@@ -70,6 +72,7 @@ class Observation:
         inputs_of: Sequence[nn.Module] | None,
     ) -> None:
         """Hook models; see ``MetricsSession.attach``."""
+        self._expect_one_formula(parts)
         if self.moe is not None:
             self.moe.attach(parts, device)
         self._forward.attach(parts, inputs_of=inputs_of)
@@ -78,22 +81,27 @@ class Observation:
         for owner, name in ignored_calls:
             self._forward.ignore_calls(owner, name)
 
+    def _expect_one_formula(self, parts: Sequence[nn.Module]) -> None:
+        """The lengths of all models are pooled, and one formula makes FLOPs of them."""
+        formula = _estimator_of(parts) if self._formula is not None else None
+        if self.throughput is None or formula is None or formula == self._formula:
+            return
+        self._formula = None
+        self.throughput.leave_out_flops()
+        report_once("flops:models", "models of different sizes are trained together: their FLOPs are left out")
+
     def attach_optimizer(self, optimizer: Optimizer, begin: Callable[[], None] | None, end: Callable[[], None]) -> None:
         """Call ``begin`` and ``end`` around the real steps of an optimizer, which may be wrapped by the host."""
-        while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
-            optimizer = inner
-        if begin is not None:
-            self._optimizer_hooks.append(optimizer.register_step_pre_hook(lambda *_: begin()))
-        self._optimizer_hooks.append(optimizer.register_step_post_hook(lambda *_: end()))
+        self._optimizers.append(OptimizerSteps(optimizer, begin, end))
 
     def detach(self) -> None:
         """Take every hook off."""
         self._forward.detach()
         if self.moe is not None:
             self.moe.detach()
-        for hook in self._optimizer_hooks:
-            hook.remove()
-        self._optimizer_hooks.clear()
+        for steps in self._optimizers:
+            steps.remove()
+        self._optimizers.clear()
 
     # -- told by the models
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -172,11 +173,15 @@ class ThroughputMonitor(Observer):
 
     def _add(self, lengths: Any) -> None:
         if isinstance(lengths, Lengths):
-            self._lengths.add(lengths)
+            self._lengths.add(Lengths(lengths.values.detach().reshape(-1).clone(), lengths.bound))
         elif isinstance(lengths, Tensor):
             self._lengths.add_unbounded(lengths)
         else:
-            self._lengths.add_host([lengths] if isinstance(lengths, int) else lengths)
+            self._lengths.add_host([int(lengths)] if isinstance(lengths, Integral) else lengths)
+
+    def leave_out_flops(self) -> None:
+        """From now on no estimate holds for what is counted."""
+        self._estimator = None
 
     # -- export
 
