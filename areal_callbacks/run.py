@@ -9,6 +9,7 @@ environment variable ``AREAL_CALLBACKS`` configures. Frameworks that the script 
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 from collections.abc import Sequence
@@ -24,16 +25,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     as_module = given[:1] == ["-m"]
     target = given[as_module:]
-    if not target:
+    if not target or target[0].startswith("-"):
         raise SystemExit(USAGE)
-    observe_frameworks()
+    try:
+        observe_frameworks()
+    except ValueError as error:
+        raise SystemExit(f"areal_callbacks: {error}") from None
     sys.argv = target
     if as_module:
-        sys.path.insert(0, str(Path.cwd()))
         runpy.run_module(target[0], run_name="__main__", alter_sys=True)
     else:
-        sys.path.insert(0, str(Path(target[0]).resolve().parent))
+        _put_first(str(Path(target[0]).resolve().parent))
         runpy.run_path(target[0], run_name="__main__")
+
+
+def _put_first(folder: str) -> None:
+    """``python script`` looks in the script's folder for modules, ``python -m`` in the working directory."""
+    if sys.flags.safe_path:
+        return
+    if sys.path[:1] in ([""], [os.getcwd()]):
+        del sys.path[0]
+    sys.path.insert(0, folder)
 
 
 if __name__ == "__main__":

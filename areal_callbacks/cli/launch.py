@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
 
+from areal_callbacks.config import ENVIRONMENT_VARIABLE, MetricsConfig
+
 SECTION = "areal_callbacks"
-_HELP = """\
-usage: areal-callbacks launch [--areal_config metrics.yaml] [options of accelerate launch] script [arguments]
-
-The metrics are configured by a section `areal_callbacks:` in the Accelerate config, or by the same keys in a file of
-their own (plain accelerate commands reject a config with an unknown section):
-
-  --areal_config FILE   a YAML file with the keys of the section
-
-Everything else goes to accelerate launch unchanged:
-"""
+_DESCRIPTION = (
+    f"accelerate launch with metrics. They are configured by a section `{SECTION}:` in the Accelerate config, or by "
+    "the same keys in a file of their own: --areal_config metrics.yaml, before the script (plain accelerate commands "
+    "reject a config with an unknown section). Everything else is passed to accelerate launch unchanged:"
+)
 
 
 @click.command(
@@ -33,78 +31,52 @@ Everything else goes to accelerate launch unchanged:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(arguments: tuple[str, ...]) -> None:
     """Run accelerate launch with the metrics of a section in its config."""
-    sys.exit(launch(list(arguments)))
+    try:
+        from accelerate.commands.launch import launch_command
+        from accelerate.utils import patch_environment
+    except ImportError as error:
+        raise click.ClickException(f"{error}: pip install 'areal-callbacks[accelerate]'") from error
+    options = _parsed(list(arguments))
+    own = vars(options).pop("areal_config")
+    try:
+        document, path = _accelerate_config(options.config_file, cpu=options.cpu)
+        has_section = SECTION in document
+        settings = _settings(document.pop(SECTION, None), path, own)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    if not options.no_python:
+        target = [*(["-m"] if options.module else []), options.training_script, *options.training_script_args]
+        options.module, options.training_script, options.training_script_args = True, "areal_callbacks.run", target
+    with patch_environment(**{ENVIRONMENT_VARIABLE: json.dumps(settings)}), ExitStack() as stack:
+        if has_section:
+            options.config_file = stack.enter_context(_written(document))
+        launch_command(options)
 
 
-def launch(arguments: list[str]) -> int:
-    """Run ``accelerate launch`` with these arguments and return its exit code."""
-    if arguments[:1] in (["-h"], ["--help"]) or not arguments:
-        click.echo(_HELP)
-        return _accelerate(["--help"], os.environ)
+def _parsed(arguments: list[str]) -> Any:
+    """Accelerate's own parser, so that options and script are told apart as it does, with one option of ours."""
     from accelerate.commands.launch import launch_command_parser
 
-    own, arguments = _take_option(arguments, "--areal_config", launch_command_parser())
-    known = launch_command_parser().parse_args(arguments)
-    try:
-        document, path = _accelerate_config(known.config_file, cpu=known.cpu)
-        section = document.pop(SECTION, None) if document is not None else None
-        settings = _settings(section, path, own)
-    except ValueError as error:
-        click.echo(f"areal-callbacks launch: {error}", err=True)
-        return 2
-    environment = {**os.environ, "AREAL_CALLBACKS": json.dumps(settings)}
-    options, script = _split(arguments, known)
-    with _without_section(options, document if section is not None else None) as options:
-        if known.no_python:
-            return _accelerate([*options, *script], environment)
-        module = ["-m"] if known.module else []
-        return _accelerate([*options, "-m", "areal_callbacks.run", *module, *script], environment)
+    sys.argv = ["accelerate", "launch", *arguments]  # its help looks there
+    parser = launch_command_parser()
+    parser.prog, parser.description = "areal-callbacks launch", _DESCRIPTION
+    parser.add_argument("--areal_config", default=None, help=f"A YAML file with the keys of the section {SECTION}.")
+    return parser.parse_args(arguments)
 
 
-def _accelerate(arguments: list[str], environment: Mapping[str, str]) -> int:
-    line = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", *arguments]
-    code = subprocess.run(line, env=dict(environment), check=False).returncode
-    return code if code >= 0 else 128 - code
-
-
-def _take_option(arguments: list[str], name: str, parser: Any) -> tuple[str | None, list[str]]:
-    """An option of our own, given before the script like Accelerate's."""
-    parser.add_argument(name)
-    namespace = parser.parse_args(arguments)
-    value: str | None = getattr(namespace, name.lstrip("-"))
-    end = len(arguments) - len(namespace.training_script_args) - 1
-    rest: list[str] = []
-    skip = False
-    for argument in arguments[:end]:
-        if skip:
-            skip = False
-        elif argument == name:
-            skip = True
-        elif not argument.startswith(f"{name}="):
-            rest.append(argument)
-    return value, rest + arguments[end:]
-
-
-def _split(arguments: list[str], known: Any) -> tuple[list[str], list[str]]:
-    """Accelerate's options without ``-m`` and the config file, and the script with its arguments."""
-    start = len(arguments) - len(known.training_script_args) - 1
-    options = [argument for argument in arguments[:start] if argument not in ("-m", "--module")]
-    return options, arguments[start:]
-
-
-def _accelerate_config(given: str | None, *, cpu: bool) -> tuple[dict[str, Any] | None, str]:
-    """The Accelerate config that will be used, and its path; None without one."""
+def _accelerate_config(given: str | None, *, cpu: bool) -> tuple[dict[str, Any], str]:
+    """The Accelerate config that will be used, empty where there is none, and its path."""
     import yaml
     from accelerate.commands.config.config_args import default_config_file
 
     path = given or default_config_file
     if given is None and (cpu or not os.path.isfile(path)):
-        return None, path
+        return {}, path
     try:
         document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"{path}: cannot read this Accelerate config: {error.strerror}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: malformed YAML: {error}") from None
     if not isinstance(document, dict):
         raise ValueError(f"{path}: an Accelerate config is a mapping, got {document!r}")  # noqa: TRY004
@@ -112,46 +84,33 @@ def _accelerate_config(given: str | None, *, cpu: bool) -> tuple[dict[str, Any] 
 
 
 def _settings(section: Any, path: str, own: str | None) -> dict[str, Any]:
-    """The checked configuration for the children."""
-    from areal_callbacks.config import MetricsConfig
-
-    config = MetricsConfig.make({} if section is None else section, source=f"{path}: {SECTION}")
+    """The checked configuration for the children: the environment, the section, the file of its own."""
+    if not isinstance(section, Mapping | None):
+        raise ValueError(f"{path}: {SECTION}: expected a mapping of keys to values, got {section!r}")  # noqa: TRY004
+    config = MetricsConfig.make(section or {}, source=f"{path}: {SECTION}")
     if own is not None:
-        config = MetricsConfig.make(own) if section is None else MetricsConfig.make(config, **_read(own))
+        import yaml
+
+        MetricsConfig.from_yaml(own)  # errors name the file
+        config = MetricsConfig.make(config, **(yaml.safe_load(Path(own).read_text(encoding="utf-8")) or {}))
     return config.to_dict()
 
 
-def _read(path: str) -> dict[str, Any]:
-    import yaml
-
-    from areal_callbacks.config import MetricsConfig
-
-    MetricsConfig.from_yaml(path)
-    return dict(yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {})
-
-
 @contextmanager
-def _without_section(options: list[str], document: dict[str, Any] | None) -> Iterator[list[str]]:
-    """The options with a config file that Accelerate accepts; the user's file is not touched."""
-    if document is None:
-        yield options
-        return
+def _written(document: dict[str, Any]) -> Iterator[str]:
+    """The config without the section as a file of its own: the user's file is not touched."""
     import yaml
 
-    with tempfile.TemporaryDirectory(prefix="areal_callbacks_") as folder:
-        path = Path(folder, "accelerate.yaml")
-        path.write_text(yaml.safe_dump(document), encoding="utf-8")
-        yield [*_without_option(options, "--config_file"), "--config_file", str(path)]
+    before = signal.signal(signal.SIGTERM, _leave)
+    try:
+        with tempfile.TemporaryDirectory(prefix="areal_callbacks_") as folder:
+            path = Path(folder, "accelerate.yaml")
+            path.write_text(yaml.safe_dump(document), encoding="utf-8")
+            yield str(path)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
-def _without_option(options: list[str], name: str) -> list[str]:
-    kept: list[str] = []
-    skip = False
-    for option in options:
-        if skip:
-            skip = False
-        elif option == name:
-            skip = True
-        elif not option.startswith(f"{name}="):
-            kept.append(option)
-    return kept
+def _leave(number: int, _frame: FrameType | None) -> None:
+    """Schedulers end jobs with SIGTERM, which would leave the file behind."""
+    raise SystemExit(128 + number)
