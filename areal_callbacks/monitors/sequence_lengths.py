@@ -46,7 +46,7 @@ def sequence_lengths(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Lengths 
     if positions is not None and mask is not None and positions.shape[-1] == mask.shape[-1]:
         return Lengths(_segment_lengths(positions.expand(mask.shape), mask != 0), mask.shape[-1])
     if mask is not None:
-        return Lengths((mask != 0).sum(-1), mask.shape[-1])
+        return Lengths(mask.count_nonzero(-1), mask.shape[-1])
     if tokens is None:
         return None
     batch, width = tokens.shape[:2]
