@@ -55,7 +55,7 @@ def log_train_inference_stats(
     kl_k1, kl_k2, kl_k3                          means of -d, d²/2, exp(d) - 1 - d                          tokens
     ratio_outside_{1.5,2,3,5,10}                 fraction with |d| > log t                                  tokens
     nonfinite_logp_fraction                      fraction with a NaN or infinite log-probability            tokens
-    kl_k3_overflow_fraction                      fraction with a finite d whose expm1 is infinite           tokens
+    kl_k3_overflow_fraction                      fraction of finite ones whose expm1(d) is infinite         tokens
     n_valid_tokens                               number of tokens                                           sum
     ratio_above_{t}, ratio_below_{t}             fractions with d > log t, d < -log t                       tokens
     exact_match_fraction                         fraction with d = 0                                        tokens
@@ -130,7 +130,7 @@ def _measured(valid: Tensor, trainer: Tensor, rollout: Tensor, *, extended: bool
     largest = size.amax()
     tails = difference[size > _LOG_THRESHOLDS[0]] if on_cpu else difference
     tail_sizes = tails.abs()
-    sums = [_count(valid), *_irregular(trainer, rollout, difference, excess, largest)]
+    sums = [_count(valid), *_irregular(trainer, rollout, excess, largest)]
     sums += [difference.sum(), size.sum(), difference.dot(difference), trainer.sum(), rollout.sum(), k3.sum()]
     sums += [_count(tail_sizes > threshold) for threshold in _LOG_THRESHOLDS]
     bins = None
@@ -144,12 +144,12 @@ def _measured(valid: Tensor, trainer: Tensor, rollout: Tensor, *, extended: bool
     return _Totals(torch.stack(sums), torch.stack(minima), torch.stack(maxima), bins)
 
 
-def _irregular(trainer: Tensor, rollout: Tensor, difference: Tensor, excess: Tensor, largest: Tensor) -> list[Tensor]:
+def _irregular(trainer: Tensor, rollout: Tensor, excess: Tensor, largest: Tensor) -> list[Tensor]:
     """Number of tokens with a log-probability that is not finite, and of finite ones whose expm1 overflows."""
     if largest.device.type == "cpu" and largest < _NO_OVERFLOW:  # False for NaN
         return [torch.zeros_like(largest), torch.zeros_like(largest)]
-    nonfinite = ~(torch.isfinite(trainer) & torch.isfinite(rollout))
-    return [_count(nonfinite), _count((excess == torch.inf) & ~nonfinite & (difference < torch.inf))]
+    finite = torch.isfinite(trainer) & torch.isfinite(rollout)
+    return [_count(~finite), _count(finite & (excess == torch.inf))]
 
 
 def _count(flags: Tensor) -> Tensor:

@@ -158,10 +158,10 @@ def test_infinite_logps_are_not_finite(trainer, rollout):
 
 
 def test_overflow_counts_finite_inputs_only():
-    trainer = torch.tensor([0.0, 0.0, 0.0, math.inf, -1.0], dtype=torch.float64)
-    rollout = torch.tensor([-709.0, -709.79, -1e6, -1.0, -1.0], dtype=torch.float64)
+    trainer = torch.tensor([0.0, 0.0, 0.0, math.inf, 1e308], dtype=torch.float64)
+    rollout = torch.tensor([-709.0, -709.79, -1e6, -1.0, -1e308], dtype=torch.float64)
     metrics = measured(trainer, rollout, torch.ones(5, dtype=torch.bool))
-    assert metrics["kl_k3_overflow_fraction"] == pytest.approx(0.4)
+    assert metrics["kl_k3_overflow_fraction"] == pytest.approx(0.6)
     assert metrics["nonfinite_logp_fraction"] == pytest.approx(0.2)
     assert measured(trainer[:2], rollout[:2], [True, True])["kl_k3"] == math.inf
 
