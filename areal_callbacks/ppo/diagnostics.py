@@ -6,6 +6,7 @@ from torch import Tensor
 
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.ppo.advantages import log_advantage_stats
+from areal_callbacks.ppo.inputs import check_shapes
 from areal_callbacks.ppo.staleness import log_version_stats
 from areal_callbacks.ppo.train_infer import log_train_inference_stats
 from areal_callbacks.ppo.update import Clip, log_batch_stats, log_update_stats
@@ -68,9 +69,10 @@ class PolicyDiagnostics:
                 :func:`~areal_callbacks.ppo.update.log_batch_stats`.
 
         Raises:
-            ValueError: a shape differs.
+            ValueError: a shape differs; nothing is recorded then.
         """
         advantages = _per_token(advantages, mask)
+        check_shapes(mask, trainer_logp=trainer_logp, rollout_logp=rollout_logp, versions=versions)
         log_batch_stats(
             mask,
             tracker=self.tracker,

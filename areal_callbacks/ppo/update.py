@@ -68,8 +68,10 @@ def log_batch_stats(
         no_eos: sequences that did not end by themselves, ``[B]``.
 
     Raises:
-        ValueError: a shape differs.
+        ValueError: a shape differs; nothing is recorded then.
     """
+    if mask.dim() != 2:
+        raise ValueError(f"mask has shape {list(mask.shape)}, expected [sequences, tokens]")
     valid = boolean(mask)
     check_shapes(mask, advantages=advantages, kl_rewards=kl_rewards, final_reward=final_reward)
     sequences = torch.ones(mask.shape[:1], dtype=torch.bool, device=mask.device)

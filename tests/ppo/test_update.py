@@ -144,6 +144,22 @@ def test_rewards_of_another_shape_raise_and_leave_nothing():
     assert tracker.export() == {}
 
 
+def test_a_shape_that_shows_late_leaves_nothing_either():
+    tracker, tokens = StatsTracker(), torch.zeros(3, 2)
+    for wrong in ("trainer_logp", "rollout_logp", "versions"):
+        given = {"trainer_logp": tokens, "rollout_logp": tokens, "versions": tokens, wrong: torch.zeros(3, 1)}
+        with pytest.raises(ValueError, match=rf"{wrong} has shape \[3, 1\], its mask \[3, 2\]"):
+            PolicyDiagnostics(tracker).observe_rollout_batch(torch.ones(3, 2), current_version=1, **given)
+    assert tracker.export() == {}
+
+
+def test_a_batch_without_rows_raises_because_sequences_could_not_be_counted():
+    tracker = StatsTracker()
+    with pytest.raises(ValueError, match=r"mask has shape \[5\], expected \[sequences, tokens\]"):
+        log_batch_stats(torch.ones(5), tracker=tracker, advantages=torch.zeros(5))
+    assert tracker.export() == {}
+
+
 def test_advantages_per_sequence_are_every_tokens():
     tracker = StatsTracker()
     mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
@@ -227,6 +243,23 @@ def test_losses_without_clipping_record_no_clipping():
     PolicyDiagnostics(tracker).observe_update(mask, logp, logp, advantages=torch.ones(1), loss=torch.ones(1, 2))
     names = {name.split("/")[2] for name in tracker.export()}
     assert names == {"n_valid_tokens", "importance_weight", "approx_kl", "new_logp", "old_logp", "actor_loss"}
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 0), (0, 3)])
+def test_a_batch_without_valid_tokens_has_numbers_and_no_averages(shape):
+    """Padding full of NaN, no columns, no rows."""
+    mask, nan = torch.zeros(shape), torch.full(shape, math.nan)
+    tracker = StatsTracker()
+    diagnostics = PolicyDiagnostics(tracker)
+    diagnostics.observe_rollout_batch(
+        mask, trainer_logp=nan, rollout_logp=nan, advantages=nan[:, :1].sum(-1), versions=nan.long(), current_version=1
+    )
+    diagnostics.observe_update(mask, nan, nan, advantages=nan, clip=Clip(dual=3.0), sequence_level=True)
+    assert below("ppo_actor/", tracker.export()) == {
+        **{"n_seqs": shape[0], "n_tokens": mask.numel(), "n_valid_tokens": 0, "train_infer/n_valid_tokens": 0},
+        **{"update/version_stats/n_valid_generated_tokens": 0, "update/n_valid_tokens": 0},
+        **{"update/clipped_tokens": 0, "update/dual_clipped_tokens": 0},
+    }
 
 
 def test_every_observation_leaves_the_device_alone():
