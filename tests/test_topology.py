@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 import torch
 import torch.distributed as dist
 from distributed import Ranks
+from fake_ranks import rank_of
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from areal_callbacks.topology import Topology
-
-
-@contextmanager
-def rank_of(rank: int, world: int) -> Iterator[None]:
-    """This process as one rank of a world that does not communicate."""
-    dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
 
 
 def places(shape: tuple[int, ...], names: tuple[str, ...], **options: bool) -> list[Topology]:

@@ -79,9 +79,9 @@ def unrecognised_routers(model: nn.Module) -> list[str]:
     counted = [name for name, _, _ in _recognised(model)]
     names: set[str] = set()
     for name, module in model.named_modules():
-        block = name.rpartition(".")[0]
+        block = name[: name.rfind(".") + 1] or f"{name}."
         in_balance = _looks_like_router(module, recorded) and layer_names.place(name, has_decoder=False) is not None
-        if in_balance and not any(other.startswith((block, f"{name}.")) for other in counted):
+        if in_balance and not any(other.startswith(block) for other in counted):
             names.add(type(module).__name__)
     return sorted(names)
 

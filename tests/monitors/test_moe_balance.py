@@ -85,16 +85,13 @@ def test_an_exception_inside_a_forward_counts_what_it_passed() -> None:
     assert observed.counts() == expected | {name: once[name] for name in ("/2", "/3")}
 
 
-def test_another_hook_may_change_what_the_router_put_out() -> None:
+def test_what_other_hooks_make_of_the_output_does_not_matter() -> None:
     model, data = ToyMoE(), batches(1)
-    expected = by_hand(model, data)
-    for layer in model.layers.values():
+    for layer in model.layers.values():  # as a parallel layout may turn global expert ids into local ones
         layer.router.register_forward_hook(lambda _, __, output: (output[0], output[1] * 0, output[2]))
     observed = Observed(model)
     model(data[0])
-    assert {name: sum(row) for name, row in observed.counts().items()} == {n: sum(row) for n, row in expected.items()}
-    observed = Observed(ToyMoE())
-    assert observed.counts() == {f"/{layer}": [0] * EXPERTS for layer in range(LAYERS)}
+    assert observed.counts() == by_hand(model, data)
 
 
 def test_several_stacks_and_models() -> None:

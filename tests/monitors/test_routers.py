@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from fake_ranks import rank_of
 from monitors.toy_moe import Block, ToyMoE
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from areal_callbacks.monitors import layer_names
 from areal_callbacks.monitors.router_contracts import CONTRACTS, expert_indices, register_router_contract
@@ -207,6 +210,8 @@ def test_a_router_beside_counted_experts_is_not_missing() -> None:
     model = tree({"blocks.0.ffn.router": DbrxRouter(), "blocks.0.ffn.experts": DbrxExperts()})
     assert [router.contract.name for router in find_routers(model)] == ["experts' input"]
     assert unrecognised_routers(model) == []
+    apart = tree({"blocks.1.ffn.router": DbrxRouter(), "blocks.10.ffn.experts": DbrxExperts(), "router": DbrxRouter()})
+    assert unrecognised_routers(apart) == ["DbrxRouter"]
 
 
 def test_a_buffer_of_running_counts_counts_only_without_a_router() -> None:
@@ -274,6 +279,16 @@ def test_the_largest_logits() -> None:
 def test_tokens_that_skip_a_layer_are_not_routed() -> None:
     weights = torch.tensor([[0.5, 0.0], [0.0, 0.3]])
     assert read("ZayaRouter", (FLOATS, weights, IDS, FLOATS)).tolist() == [[0, -1], [-1, 1]]
+
+
+def test_a_distributed_tensor_tells_this_ranks_part() -> None:
+    with rank_of(1, 2):
+        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+        for placement in (Replicate(), Shard(0)):
+            ids = DTensor.from_local(IDS, mesh, [placement], run_check=False)
+            found = expert_indices(DemoTopKRouter(), (FLOATS, ids, torch.tensor([1, 1, 1, 1])))
+            assert type(found) is Tensor
+            assert torch.equal(found, IDS)
 
 
 # -- contracts of one's own
