@@ -5,6 +5,7 @@ The callback of the Transformers integration hands a TRL trainer over to :func:`
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -95,10 +96,15 @@ class _PolicyObserver(Observer):
 
     def around_sampling(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         generated = original(*args, **kwargs)
-        for part in generated if self._training else ():
+        if self._training:
+            self._note_versions(generated)
+        return generated
+
+    @guarded
+    def _note_versions(self, generated: tuple[Any, ...]) -> None:
+        for part in generated:
             if isinstance(part, Mapping):  # a rollout_func's extra fields
                 self._versions = part.get("versions")
-        return generated
 
     def around_rewards(self, original: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
         self._rewards = original(*args, **kwargs)
@@ -154,23 +160,23 @@ class _PolicyObserver(Observer):
         finally:
             self._forwards = None
         if forwards:
-            logp, entropy, *_ = forwards[0]
-            self._observe_loss(kwargs["inputs"] if "inputs" in kwargs else args[1], logp.detach(), entropy)
+            self._observe_loss(forwards[0], *args, **kwargs)
         return loss
 
     @guarded
-    def _observe_loss(self, batch: Mapping[str, Any], logp: Tensor, entropy: Tensor | None) -> None:
-        mask, old = _mask(batch), batch.get("old_per_token_logps")
-        first = id(batch) not in self._seen  # the trainer keeps a batch until it generates the next ones
-        self._seen.add(id(batch))
+    def _observe_loss(self, forward: tuple[Any, ...], model: Any, inputs: Mapping[str, Any]) -> None:
+        logp, entropy = forward[0].detach(), forward[1]
+        mask, old = _mask(inputs), inputs.get("old_per_token_logps")
+        first = id(inputs) not in self._seen  # the trainer keeps a batch until it generates the next ones
+        self._seen.add(id(inputs))
         if old is None and first:
-            self._observe_mismatch(batch, logp)
-        self._diagnostics.observe_versions(mask, self._versions_of(batch), self._trainer.state.global_step)
+            self._observe_mismatch(inputs, logp)
+        self._diagnostics.observe_versions(mask, self._versions_of(inputs), self._trainer.state.global_step)
         self._diagnostics.observe_update(
             mask,
             logp,
             logp if old is None else old,
-            advantages=batch["advantages"],
+            advantages=inputs["advantages"],
             entropy=entropy,
             clip=_clip(self._trainer),
             sequence_level=self._trainer.importance_sampling_level == "sequence",
@@ -215,8 +221,10 @@ def _padded(versions: list[list[int]] | None, mask: Tensor) -> Tensor | None:
     """``[B, C]`` like the mask, -1 beyond each list."""
     if versions is None:
         return None
-    if len(versions) != len(mask) or any(len(row) > mask.shape[1] for row in versions):
-        report_once("trl:versions", "rollout_func's versions are not one list per completion: no staleness")
-        return None
-    rows = [[*row, *[-1] * (mask.shape[1] - len(row))] for row in versions]
-    return torch.tensor(rows, dtype=torch.long, device=mask.device)
+    with contextlib.suppress(TypeError, ValueError):
+        rows = [[*row, *[-1] * (mask.shape[1] - len(row))] for row in versions]
+        padded = torch.tensor(rows, dtype=torch.long, device=mask.device)
+        if padded.shape == mask.shape:
+            return padded
+    report_once("trl:versions", "rollout_func's versions are not one list per completion: no staleness")
+    return None

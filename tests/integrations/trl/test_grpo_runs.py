@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from ppo.grpo_runs import SMALL, rows_of
-from ppo.reference import below
+from ppo.grpo_runs import SMALL, Capture, joined, rows_of
+from ppo.reference import below, specified
 from tiny_trainer import fresh_accelerator
 
 from areal_callbacks import stats_tracker, workflow_context
@@ -29,6 +29,15 @@ def _eager():
     fresh_accelerator()
     with torch._dynamo.config.patch(disable=True):
         yield
+
+
+WRAPPED = {
+    "_generate_and_score_completions",
+    "_generate",
+    "_calculate_rewards",
+    "_compute_loss",
+    "_get_per_token_logps_and_entropies",
+}
 
 
 class SlowEngine(RolloutEngine):
@@ -78,9 +87,76 @@ def test_an_exception_passes_and_every_wrap_is_undone(tmp_path):
     trainer.rollout_func = BrokenEngine()
     with pytest.raises(RuntimeError, match="the engine is gone"):
         trainer.train()
-    assert not [
-        name for name in vars(trainer) if name in ("_generate_and_score_completions", "_compute_loss", "_generate")
-    ]
+    assert not WRAPPED & vars(trainer).keys()
+
+
+class BrokenReward:
+    """Fails at the second batch."""
+
+    __name__ = "broken_reward"
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, completions, **_):
+        self.calls += 1
+        if self.calls == 2:
+            raise RuntimeError("the judge is gone")
+        return [0.0] * len(completions)
+
+
+def test_training_again_after_a_reward_function_raised(tmp_path):
+    trainer = make_trainer(str(tmp_path), 2, [AReaLMetricsCallback()], **SMALL)
+    trainer.reward_funcs = [BrokenReward()]
+    with pytest.raises(RuntimeError, match="the judge is gone"):
+        trainer.train()
+    assert not WRAPPED & vars(trainer).keys()
+    trainer.train()
+    assert sorted(rows_of(trainer)) == [1, 2]
+    for row in rows_of(trainer).values():
+        assert row["ppo_actor/n_seqs"] == row["ppo_actor/incorrect_n_seqs"] == 16
+        assert row["ppo_actor/advantage_zero_fraction"] == 1.0
+
+
+class Unversioned(RolloutEngine):
+    """Tells one version per completion instead of one per token."""
+
+    def __call__(self, prompts, trainer):
+        result = super().__call__(prompts, trainer)
+        return result | {"versions": [versions[0] for versions in result["versions"]]}
+
+
+def test_malformed_versions_cost_the_staleness_alone(tmp_path, caplog):
+    trainer = make_trainer(str(tmp_path), 1, [AReaLMetricsCallback(ppo={"extended": False})], **SMALL)
+    trainer.rollout_func = Unversioned()
+    trainer.train()
+    (row,) = rows_of(trainer).values()
+    assert row["ppo_actor/train_infer/n_valid_tokens"] == row["ppo_actor/n_valid_tokens"] > 0
+    assert row["ppo_actor/update/entropy/avg"] > 0
+    assert not [name for name in row if "version" in name]
+    assert [entry.message for entry in caplog.records if "rollout_func's versions" in entry.message]
+    extensions = {"ratio_mean", "ess_fraction", "exact_match_fraction", "ratio_above_2", "logp_abs_diff/p99"}
+    assert not extensions & below("ppo_actor/train_infer/", row).keys()
+
+
+def test_a_batch_used_twice_within_a_step_is_compared_once(tmp_path):
+    """Two passes, and two generations, before the optimizer steps: TRL recomputes nothing."""
+    options = {**SMALL, "gradient_accumulation_steps": 8, "steps_per_generation": 2, "num_iterations": 2}
+    trainer = make_trainer(str(tmp_path), 1, [AReaLMetricsCallback()], **options)
+    capture = Capture(trainer)
+    trainer.train()
+    (row,) = rows_of(trainer).values()
+    batches = [batch for _, batch in capture.batches]
+    assert (len(batches), len(capture.losses)) == (2, 8)
+    first = [capture.losses[index] for index in (0, 1, 4, 5)]
+    sampled = joined(batch["sampling_per_token_logps"] for _, batch, _ in first)
+    mask = joined(batch["completion_mask"] for _, batch, _ in first) != 0
+    expected = specified(joined(logp for *_, logp in first), sampled, mask)
+    found = below("ppo_actor/train_infer/", row)
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-9, abs=1e-15)
+    tokens = sum(int(batch["completion_mask"].sum()) for batch in batches)
+    assert row["ppo_actor/n_valid_tokens"] == found["n_valid_tokens"] == tokens
+    assert row["ppo_actor/update/n_valid_tokens"] == 2 * tokens
 
 
 def test_the_trainers_own_generation_has_known_versions_and_no_mismatch(tmp_path):
