@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -96,9 +97,9 @@ def log_train_inference_stats(
     tracker = chosen(tracker)
     with torch.no_grad(), tracker.disable_scope(), tracker.scope("ppo_actor"), tracker.scope("train_infer"):
         record_counts(tracker, n_valid_tokens=valid)
-        if not valid.numel():
+        totals = [_measured(*piece, extended=extended) for piece in _pieces(valid, trainer, rollout)]
+        if not totals:
             return
-        totals = [_measured(*piece, extended=extended) for piece in chunks(valid, trainer, rollout)]
         _record(tracker, totals, extended)
         if extended:
             log_sequence_stats(tracker, trainer, rollout, valid, THRESHOLDS)
@@ -118,10 +119,21 @@ class _Totals(NamedTuple):
     bins: Tensor | None
 
 
-def _measured(valid: Tensor, trainer: Tensor, rollout: Tensor, *, extended: bool) -> _Totals:
+def _pieces(valid: Tensor, trainer: Tensor, rollout: Tensor) -> Iterator[tuple[Tensor | None, Tensor, Tensor]]:
+    """Flat chunks with their masks; where looking at a mask costs nothing, valid tokens alone, without a mask."""
+    for mask, ours, theirs in chunks(valid, trainer, rollout):
+        if mask.device.type != "cpu":
+            yield mask, ours, theirs
+        elif mask.all():
+            yield None, ours, theirs
+        elif mask.any():
+            places = mask.nonzero().squeeze(1)  # looked for once; twice as fast as indexing with the mask itself
+            yield None, ours.index_select(0, places), theirs.index_select(0, places)
+
+
+def _measured(mask: Tensor | None, trainer: Tensor, rollout: Tensor, *, extended: bool) -> _Totals:
     """Sums and extrema of a flat chunk; padding counts as d = 0, which adds nothing to a sum."""
-    on_cpu = valid.device.type == "cpu"  # where looking at a result costs nothing, there are short cuts
-    mask = None if on_cpu and valid.all() else valid
+    on_cpu = trainer.device.type == "cpu"  # where looking at a result costs nothing, there are short cuts
     trainer, rollout = selected(trainer, mask), selected(rollout, mask)
     difference = trainer - rollout
     size = difference.abs()
@@ -130,13 +142,15 @@ def _measured(valid: Tensor, trainer: Tensor, rollout: Tensor, *, extended: bool
     largest = size.amax()
     tails = difference[size > _LOG_THRESHOLDS[0]] if on_cpu else difference
     tail_sizes = tails.abs()
-    sums = [_count(valid), *_irregular(trainer, rollout, excess, largest)]
+    count = torch.full_like(largest, trainer.numel()) if mask is None else _count(mask)
+    sums = [count, *_irregular(trainer, rollout, excess, largest)]
     sums += [difference.sum(), size.sum(), difference.dot(difference), trainer.sum(), rollout.sum(), k3.sum()]
     sums += [_count(tail_sizes > threshold) for threshold in _LOG_THRESHOLDS]
     bins = None
     if extended:
         sums += [_count(tails > threshold) for threshold in _LOG_THRESHOLDS]
-        sums += [_count((difference == 0) & valid), _count((trainer > 0) | (rollout > 0))]
+        same = difference == 0
+        sums += [_count(same if mask is None else same & mask), _count((trainer > 0) | (rollout > 0))]
         sums += [excess.sum(), excess.dot(excess)]
         bins = log_bins(size, mask)
     minima = [filled(difference, mask, torch.inf).amin(), filled(size, mask, torch.inf).amin()]

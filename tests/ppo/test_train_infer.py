@@ -13,7 +13,7 @@ from ppo.reference import THRESHOLDS, below, scales, specified
 
 from areal_callbacks import stats_tracker
 from areal_callbacks.core.tracker import StatsTracker
-from areal_callbacks.ppo.train_infer import log_train_inference_stats
+from areal_callbacks.ppo.train_infer import _measured, log_train_inference_stats
 
 SCOPE = "ppo_actor/train_infer/"
 LN2, LN8 = math.log(2), math.log(8)
@@ -238,6 +238,21 @@ def test_nothing_waits_for_the_device(extended):
         current_version=3,
         advantages=values,
     )
+
+
+def test_the_way_of_devices_without_short_cuts_finds_the_same():
+    """Padding stays in place there and is replaced; on a CPU only valid tokens are looked at."""
+    generator = torch.Generator().manual_seed(5)
+    trainer = -3 * torch.rand(700, generator=generator).double()
+    rollout = trainer + torch.randn(700, generator=generator).double()
+    mask = torch.rand(700, generator=generator) < 0.6
+    rollout[100:150] = trainer[100:150]
+    chosen = trainer[mask], rollout[mask]
+    trainer[~mask], rollout[~mask] = math.nan, math.inf
+    for padded, alone in zip(
+        _measured(mask, trainer, rollout, extended=True), _measured(None, *chosen, extended=True), strict=True
+    ):
+        torch.testing.assert_close(padded, alone, rtol=1e-13, atol=1e-13)
 
 
 def held_bytes(root):
