@@ -54,6 +54,13 @@ class StepExports:
         if self._since_reduced:
             self._reduce()
 
+    def finish(self) -> None:
+        """Reduce what is left, also what was recorded after the last step. Collective."""
+        if self._since_reduced:
+            self._reduce()
+        else:
+            self._session.reduce(measured=False)
+
     @contextlib.contextmanager
     def uneven(self) -> Iterator[None]:
         """The ranks make unequal numbers of steps inside, and meet at the end, unless that is an exception."""

@@ -268,7 +268,7 @@ class AcceleratorMetrics:
         """The tail gets a row of its own."""
         step, metrics = None, dict[str, float]()
         if self._exports is not None:
-            self._exports.reduce()
+            self._exports.finish()
             step = self._exports.tail_step
             metrics = self._row(step, {})
         elif any(isinstance(item, nn.Module) for item in self._waiting):
