@@ -36,7 +36,7 @@ class Observation:
         self.moe: MoEBalanceMonitor | None = None
         self.begins_with_forward = False
         self._config = config
-        self._formula: Estimator | None = None
+        self._estimated: Any = None
         self._forward = TrainingForward(self)
         self._optimizers: list[OptimizerSteps] = []
 
@@ -46,11 +46,11 @@ class Observation:
         """Make the monitors, for this kind of model and device."""
         if self._config.throughput:
             flops = self._config.flops
-            self._formula = _estimator_of(parts) if flops.enabled and estimator is None else None
+            self._estimated = _model_config(parts) if flops.enabled and estimator is None else None
             peak = (flops.peak_flops or _known_peak(device)) if flops.enabled else None
             self.throughput = ThroughputMonitor(
                 device,
-                estimator=(estimator or self._formula) if flops.enabled else None,
+                estimator=(estimator or _formula(self._estimated)) if flops.enabled else None,
                 peak_flops=peak and peak * _devices(parts),
                 contributes_tokens=topology.tokens,
                 token_count_fn=self._config.token_count_fn,
@@ -83,10 +83,10 @@ class Observation:
 
     def _expect_one_formula(self, parts: Sequence[nn.Module]) -> None:
         """The lengths of all models are pooled, and one formula makes FLOPs of them."""
-        formula = _estimator_of(parts) if self._formula is not None else None
-        if self.throughput is None or formula is None or formula == self._formula:
+        config = None if self._estimated is None else _model_config(parts)
+        if self.throughput is None or config is None or config is self._estimated or config == self._estimated:
             return
-        self._formula = None
+        self._estimated = None
         self.throughput.leave_out_flops()
         report_once("flops:models", "models of different sizes are trained together: their FLOPs are left out")
 
@@ -141,11 +141,14 @@ class Observation:
         return lambda: None if self._forward.failed or monitor.failed else monitor.collect()
 
 
-def _estimator_of(parts: Sequence[nn.Module]) -> Estimator | None:
-    """From the configuration of the outermost model that has one with a ``model_type``."""
+def _model_config(parts: Sequence[nn.Module]) -> Any:
+    """The configuration of the outermost model that has one with a ``model_type``."""
     modules = (module for part in parts for module in part.modules())
     configs = (getattr(module, "config", None) for module in modules)
-    config = next((config for config in configs if getattr(config, "model_type", None)), None)
+    return next((config for config in configs if getattr(config, "model_type", None)), None)
+
+
+def _formula(config: Any) -> Estimator | None:
     try:
         return None if config is None else get_flops_estimator(config)
     except Exception as error:  # noqa: BLE001 - an unusual configuration must not cost the tokens and seconds

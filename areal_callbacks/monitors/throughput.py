@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from numbers import Integral
@@ -218,9 +219,12 @@ class ThroughputMonitor(Observer):
         if self._estimator is None:
             return None
         try:
-            return sum(count * self._estimator(length) for length, count in lengths.items())
+            flops = sum(count * self._estimator(length) for length, count in lengths.items())
+            if not math.isfinite(flops):
+                raise ValueError(f"it returned {flops}")
+            return flops
         except Exception as error:  # noqa: BLE001 - a user's factory must not cost the tokens and seconds
-            report_once("flops:estimator", f"the FLOPs estimator raised, FLOPs are left out: {error!r}")
+            report_once("flops:estimator", f"the FLOPs estimator failed, FLOPs are left out: {error!r}")
             self._estimator = None
             return None
 

@@ -1,0 +1,260 @@
+"""Which forwards train, and what the listener is offered of them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from areal_callbacks.core.reporting import logger
+from areal_callbacks.monitors.training_forward import TrainingForward
+
+
+class Probe(nn.Module):
+    """A layer that notes whether it ran inside a training forward."""
+
+    forward_state: TrainingForward
+
+    def __init__(self, seen: list[bool]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.seen = seen
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(self.forward_state.active)
+        return self.linear(x).tanh()
+
+
+class Model(nn.Module):
+    """Looks like a Transformers model."""
+
+    base_model_prefix = "model"
+    config = None
+
+    def __init__(self, layer: nn.Module, reentrant: bool | None = None) -> None:
+        super().__init__()
+        self.layer = layer
+        self.reentrant = reentrant
+        self.fails: BaseException | None = None
+
+    def forward(self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, scale: int = 1) -> Tensor:
+        if self.fails is not None:
+            raise self.fails
+        assert attention_mask is not None
+        x = attention_mask.float().requires_grad_(torch.is_grad_enabled())
+        if self.reentrant is None or not torch.is_grad_enabled():
+            return self.layer(x).sum() * scale
+        return checkpoint(self.layer, x, use_reentrant=self.reentrant).sum() * scale
+
+
+class Wrapper(nn.Module):
+    """A strategy around the model: calls it by keyword with what it takes out of a raw batch."""
+
+    def __init__(self, model: nn.Module, reference: nn.Module | None = None) -> None:
+        super().__init__()
+        self.model, self.reference = model, reference
+
+    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        if self.reference is not None:
+            with torch.no_grad():
+                self.reference(**batch)
+        return self.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
+
+
+class Listener:
+    """Keeps what it is offered; content with arguments by keyword."""
+
+    def __init__(self, content: bool = True) -> None:
+        self.begun = 0
+        self.offered: list[tuple[tuple[Any, ...], dict[str, Any], bool]] = []
+        self._content = content
+
+    def on_forward(self) -> None:
+        self.begun += 1
+
+    def on_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
+        self.offered.append((args, dict(kwargs), last))
+        return self._content
+
+
+BATCH = {"input_ids": torch.ones(2, 3, dtype=torch.long), "attention_mask": torch.ones(2, 3, dtype=torch.long)}
+
+
+def observed(root: nn.Module, listener: Listener | None = None) -> TrainingForward:
+    forward = TrainingForward(listener)
+    forward.attach([root])
+    for module in root.modules():
+        if isinstance(module, Probe):
+            module.forward_state = forward
+    return forward
+
+
+def test_training_forwards_alone_are_active() -> None:
+    seen: list[bool] = []
+    model = Model(Probe(seen))
+    forward = observed(model)
+    model(**BATCH)
+    with torch.no_grad():
+        model(**BATCH)
+    with torch.inference_mode():
+        model(**BATCH)
+    model.eval()
+    model(**BATCH)
+    model.train()
+    model(**BATCH)
+    assert seen == [True, False, False, False, True]
+    assert forward.forwards == 2
+    assert not forward.active
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("whole", [True, False])
+def test_recomputation_is_no_second_forward(reentrant: bool, whole: bool) -> None:
+    """With reentrant checkpointing of the whole model its recomputation is the only call with gradients."""
+    seen: list[bool] = []
+    model = Model(Probe(seen), reentrant=None if whole else reentrant)
+    forward = observed(model)
+    for _ in range(2):
+        if whole:
+            anchor = torch.ones(2, 3, requires_grad=True)
+            checkpoint(
+                lambda x: model(attention_mask=x.detach() * 0 + 1) + x.sum() * 0, anchor, use_reentrant=reentrant
+            ).backward()
+        else:
+            model(**BATCH).backward()
+    assert len(seen) == 4
+    assert sum(seen) == 2
+    assert forward.forwards == 2
+
+
+def test_the_model_inside_is_offered_first_and_the_batch_only_if_that_was_not_enough() -> None:
+    listener, unhappy = Listener(), Listener(content=False)
+    wrapper = Wrapper(Model(Probe([])))
+    forward = observed(wrapper, listener)
+    wrapper(BATCH)
+    assert [(sorted(kwargs), last) for _, kwargs, last in listener.offered] == [
+        (["attention_mask", "input_ids"], False)
+    ]
+    forward.detach()
+    observed(wrapper, unhappy)
+    wrapper(BATCH)
+    assert [(len(args), sorted(kwargs), last) for args, kwargs, last in unhappy.offered] == [
+        (0, ["attention_mask", "input_ids"], False),
+        (1, [], True),
+    ]
+    assert listener.begun == unhappy.begun == 1
+
+
+def test_positional_arguments_of_a_model_are_named() -> None:
+    listener = Listener()
+    model = Model(Probe([]))
+    observed(model, listener)
+    model(BATCH["input_ids"], BATCH["attention_mask"], scale=2)
+    ((args, kwargs, last),) = listener.offered
+    assert args == ()
+    assert kwargs["input_ids"] is BATCH["input_ids"]
+    assert kwargs["attention_mask"] is BATCH["attention_mask"]
+    assert kwargs["scale"] == 2
+    assert not last
+
+
+def test_a_reference_model_inside_a_training_step_does_not_train() -> None:
+    trained: list[bool] = []
+    referred: list[bool] = []
+    listener = Listener()
+    wrapper = Wrapper(Model(Probe(trained)), Model(Probe(referred)))
+    observed(wrapper, listener)
+    wrapper(BATCH)
+    assert (trained, referred) == ([True], [False])
+    assert len(listener.offered) == 1
+
+
+def test_nothing_is_offered_of_forwards_that_do_not_train() -> None:
+    listener = Listener()
+    model = Model(Probe([])).eval()
+    observed(model, listener)
+    model(**BATCH)
+    assert listener.offered == []
+    assert listener.begun == 0
+
+
+@pytest.mark.parametrize("error", [RuntimeError("in the model"), KeyboardInterrupt("in the model")])
+def test_a_forward_that_raises_does_not_stay_open(error: BaseException) -> None:
+    seen: list[bool] = []
+    model = Model(Probe(seen))
+    wrapper = Wrapper(model)
+    observed(wrapper)
+    model.fails = error
+    with pytest.raises(type(error), match="in the model"):
+        wrapper(BATCH)
+    model.fails = None
+    with torch.no_grad():
+        wrapper(BATCH)
+    wrapper(BATCH)
+    assert seen == [False, True]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_module_that_was_compiled_in_place(backend: str) -> None:
+    torch._dynamo.reset()
+    model = Model(nn.Linear(3, 3))
+    model.compile(backend=backend)
+    listener = Listener()
+    forward = observed(model, listener)
+    model(**BATCH).backward()
+    with torch.no_grad():
+        model(**BATCH)
+    assert forward.forwards == 1
+    assert [sorted(kwargs) for _, kwargs, _ in listener.offered] == [["attention_mask", "input_ids"]]
+    forward.detach()
+    model(**BATCH)
+    assert forward.forwards == 1
+    torch._dynamo.reset()
+
+
+def test_detaching_leaves_nothing_behind() -> None:
+    wrapper = Wrapper(Model(Probe([])))
+    forward = observed(wrapper, listener := Listener())
+    assert wrapper._forward_pre_hooks
+    assert wrapper.model._forward_hooks
+    forward.detach()
+    for module in wrapper.modules():
+        assert not module._forward_pre_hooks
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks_with_kwargs
+        assert not module._forward_hooks_always_called
+    wrapper(BATCH)
+    assert listener.begun == 0
+
+
+def test_a_listener_that_raises_is_said_once_and_the_model_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Listener):
+        def on_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
+            raise OSError("lost")
+
+    model = Model(nn.Linear(3, 3))
+    forward = observed(model, Broken())
+    for _ in range(3):
+        model(**BATCH).backward()
+    assert forward.failed
+    assert not model._forward_hooks
+    (record,) = [record for record in caplog.records if record.name == logger.name]
+    assert "lost" in record.getMessage()
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+def test_copies_of_an_observed_model_are_not_observed(duplicate: Any) -> None:
+    listener = Listener()
+    model = Model(nn.Linear(3, 3))
+    observed(model, listener)
+    twin = duplicate(model)
+    twin(**BATCH).backward()
+    assert listener.begun == 0
+    model(**BATCH)
+    assert listener.begun == 1
