@@ -38,11 +38,11 @@ class Ranks:
         self._processes: list[Any] = []
         self._pipes: list[Any] = []
 
-    def run(self, function: Callable[..., Any], *args: Any, timeout: float = 90) -> list[Any]:
+    def run(self, function: Callable[..., Any], *args: Any, timeout: float = 150) -> list[Any]:
         """Call ``function(group, *args)`` on every rank and return the results in rank order."""
         return self.run_from(function.__code__.co_filename, function.__qualname__, *args, timeout=timeout)
 
-    def run_from(self, path: str | Path, name: str, *args: Any, timeout: float = 90) -> list[Any]:
+    def run_from(self, path: str | Path, name: str, *args: Any, timeout: float = 150) -> list[Any]:
         """The same for a function in a file that this process must not import."""
         if not self._processes:
             self._start()
@@ -111,7 +111,7 @@ def _serve(pipe: Any, rank: int, world: int, port: int) -> None:
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=120))
     modules: dict[str, ModuleType] = {}
     with contextlib.suppress(EOFError):
         while True:

@@ -105,6 +105,36 @@ def test_tensor_parallel_ranks_do_not_multiply(two_ranks, tmp_path):
     assert all(len(layer) == EXPERTS for record in loads for layer in record.counts)
 
 
+class FullySharded(Module):
+    """FSDP2: every rank has its own batch and a part of every parameter."""
+
+    def configure_model(self):
+        from torch.distributed.fsdp import fully_shard
+
+        for layer in self.model.model.layers:
+            fully_shard(layer, mesh=self.device_mesh["data_parallel"])
+        fully_shard(self.model, mesh=self.device_mesh["data_parallel"])
+
+
+def fully_sharded_fit(group, folder):  # noqa: ARG001
+    from lightning.pytorch.strategies import ModelParallelStrategy
+
+    warnings.simplefilter("ignore")
+    callback = AReaLMetricsCallback(report=False)
+    strategy = ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1)
+    host = trainer(Path(folder), callback, devices=2, max_epochs=1, strategy=strategy)
+    host.fit(FullySharded(), DataLoader(Sequences(ROWS), 2))
+
+
+@pytest.mark.slow
+def test_fully_sharded_ranks_add_up(two_ranks, tmp_path):
+    two_ranks.run(fully_sharded_fit, str(tmp_path))
+    rows = [row for row in csv_rows(tmp_path) if "train_perf/tokens" in row]
+    expected = sum(int(Sequences(ROWS)[index]["attention_mask"].sum()) for index in range(ROWS))
+    assert sum(row["train_perf/tokens"] for row in rows) == expected
+    assert [row["train_perf/optimizer_steps"] for row in rows] == [1, 1, 1]
+
+
 def sharded_fabric(group, folder):  # noqa: ARG001
     from lightning.fabric import Fabric
 

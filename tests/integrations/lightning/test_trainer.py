@@ -263,3 +263,21 @@ def test_errors_in_the_arguments_are_raised_at_once():
         AReaLMetricsCallback(moe_balence=True)
     with pytest.raises(ValueError, match=r"every.*0"):
         AReaLMetricsCallback(every=0)
+
+
+def test_beside_lightnings_throughput_monitor(tmp_path):
+    """It needs functions for what a batch holds, and has no rates before its window is full; ours are there at once."""
+    from lightning.pytorch.callbacks import ThroughputMonitor
+
+    theirs = ThroughputMonitor(batch_size_fn=len, length_fn=lambda batch: batch["input_ids"].numel(), window_size=4)
+    host = trainer(tmp_path, theirs, AReaLMetricsCallback(report=False), max_epochs=1, accumulate_grad_batches=2)
+    host.fit(Module(), DataLoader(Sequences(ROWS), 4))  # batches of 4, 4, 4 and 2
+    rows = csv_rows(tmp_path)
+    assert [row["train_perf/optimizer_steps"] for row in rows if "train_perf/tokens" in row] == [1, 1]
+    first = next(row for row in rows if "train_perf/tokens" in row)
+    masks = [Sequences(ROWS)[index]["attention_mask"] for index in range(ROWS)]
+    assert first["train_perf/tokens"] == sum(int(mask.sum()) for mask in masks[:8])
+    assert first["train_perf/tokens_per_second"] == first["train_perf/tokens"] / first["train_perf/seconds"]
+    assert first["train_perf/estimated_flops_per_second"] > 0
+    assert not any("per_sec" in name for name in first if name.startswith("train|"))
+    assert sum(row["train_perf/tokens"] for row in rows if "train_perf/tokens" in row) == tokens()
