@@ -188,32 +188,12 @@ def surrogate(ratio, advantage, lower, upper, dual):
     return -value
 
 
-@pytest.mark.parametrize("dual", [None, 2.0])
-@pytest.mark.parametrize("sequence_level", [False, True])
-def test_update_statistics(dual, sequence_level):
-    generator = torch.Generator().manual_seed(3)
-    shape = (4, 25)
-    new, old = (-2 * torch.rand(shape, generator=generator) for _ in range(2))
-    advantages, entropy = torch.randn(shape, generator=generator), torch.rand(shape, generator=generator)
-    mask = torch.rand(shape, generator=generator) < 0.6
-    new[~mask] = math.nan
-    tracker = StatsTracker()
-    clip = Clip(0.8, 1.3, dual)
-    log_update_stats(
-        mask,
-        new,
-        old,
-        tracker=tracker,
-        advantages=advantages,
-        entropy=entropy,
-        clip=clip,
-        sequence_level=sequence_level,
-    )
-    metrics = below("ppo_actor/update/", tracker.export())
+def recount(mask, new, old, advantages, entropy, dual, sequence_level):
+    """The statistics of an update with bounds 0.8 and 1.3, token by token."""
     columns = {name: [] for name in ("importance_weight", "approx_kl", "new_logp", "old_logp", "entropy", "actor_loss")}
     low, high, twice = 0, 0, 0
-    for row in range(4):
-        tokens = [column for column in range(25) if mask[row, column]]
+    for row, valid in enumerate(mask.tolist()):
+        tokens = [column for column, counts in enumerate(valid) if counts]
         gaps = [float(new[row, t]) - float(old[row, t]) for t in tokens]
         for token, gap in zip(tokens, gaps):
             ratio = math.exp(sum(gaps) / len(gaps) if sequence_level else gap)
@@ -233,8 +213,25 @@ def test_update_statistics(dual, sequence_level):
     expected |= {"clip_ratio/avg": (low + high) / count, "dual_clip_ratio/avg": twice / count}
     for name, values in columns.items():
         expected |= {f"{name}/avg": np.mean(values), f"{name}/min": min(values), f"{name}/max": max(values)}
+    return expected
+
+
+@pytest.mark.parametrize("dual", [None, 2.0])
+@pytest.mark.parametrize("sequence_level", [False, True])
+def test_update_statistics(dual, sequence_level):
+    generator = torch.Generator().manual_seed(3)
+    shape = (4, 25)
+    new, old = (-2 * torch.rand(shape, generator=generator) for _ in range(2))
+    advantages, entropy = torch.randn(shape, generator=generator), torch.rand(shape, generator=generator)
+    mask = torch.rand(shape, generator=generator) < 0.6
+    new[~mask] = math.nan
+    tracker = StatsTracker()
+    options = {"advantages": advantages, "entropy": entropy, "clip": Clip(0.8, 1.3, dual)}
+    log_update_stats(mask, new, old, tracker=tracker, sequence_level=sequence_level, **options)
+    metrics = below("ppo_actor/update/", tracker.export())
+    expected = recount(mask, new, old, advantages, entropy, dual, sequence_level)
     assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=1e-10)
-    assert low + high > 0
+    assert expected["clipped_tokens"] > 0
 
 
 def test_losses_without_clipping_record_no_clipping():

@@ -167,16 +167,19 @@ def test_recomputed_log_probabilities_are_compared_before_the_first_update(tmp_p
         if not generated:
             assert not [name for name in found if name.startswith(("train_infer", "n_seqs", "task_reward"))]
         ((_, batch, logp),) = (entry for entry in capture.losses if entry[0] == step - 1)
-        mask = batch["completion_mask"].bool()
-        gap = (logp.double() - batch["old_per_token_logps"].double())[mask].numpy()
-        update = below("update/", found)
-        assert update["approx_kl/avg"] == pytest.approx(gap.mean(), rel=1e-9, abs=1e-15)
-        assert update["importance_weight/max"] == pytest.approx(np.exp(gap).max())
-        assert update["clip_ratio/avg"] == pytest.approx(row["clip_ratio/region_mean"], abs=1e-6)
-        assert update["clip_ratio_low/avg"] == pytest.approx(row["clip_ratio/low_mean"], abs=1e-6)
-        assert update["clip_ratio_high/avg"] == pytest.approx(row["clip_ratio/high_mean"], abs=1e-6)
-        assert update["entropy/avg"] == pytest.approx(row["entropy"], rel=1e-5)
-        advantages = batch["advantages"].unsqueeze(1).expand(mask.shape)[mask].numpy()
-        assert update["dual_clipped_tokens"] == ((np.exp(gap) > 1.5) & (advantages < 0)).sum()
-        clipped += update["clipped_tokens"]
+        check_update(row, batch, logp)
+        clipped += found["update/clipped_tokens"]
     assert clipped > 0
+
+
+def check_update(row, batch, logp):
+    """What a forward of the update recorded, against its tensors and against TRL's own metrics."""
+    mask, update = batch["completion_mask"].bool(), below("ppo_actor/update/", row)
+    gap = (logp.double() - batch["old_per_token_logps"].double())[mask].numpy()
+    assert update["approx_kl/avg"] == pytest.approx(gap.mean(), rel=1e-9, abs=1e-15)
+    assert update["importance_weight/max"] == pytest.approx(np.exp(gap).max())
+    for name, theirs in {"clip_ratio": "region", "clip_ratio_low": "low", "clip_ratio_high": "high"}.items():
+        assert update[f"{name}/avg"] == pytest.approx(row[f"clip_ratio/{theirs}_mean"], abs=1e-6)
+    assert update["entropy/avg"] == pytest.approx(row["entropy"], rel=1e-5)
+    advantages = batch["advantages"].unsqueeze(1).expand(mask.shape)[mask].numpy()
+    assert update["dual_clipped_tokens"] == ((np.exp(gap) > 1.5) & (advantages < 0)).sum()
