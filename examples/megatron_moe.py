@@ -2,8 +2,8 @@
 
     python -m torch.distributed.run --nproc-per-node 2 examples/megatron_moe.py          (from a clone, without a GPU)
 
-What megatron.core asks of a GPU is answered by tests/megatron_cpu.py, which also builds the model. On GPUs a script is
-the same without it: attach() takes whatever Megatron's schedule and optimizer are given.
+What megatron.core asks of a GPU is answered by tests/megatron_cpu.py; tests/tiny_megatron.py builds the model. On GPUs
+a script is the same without them: attach() takes whatever Megatron's schedule and optimizer are given.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"  # megatron.core compiles small function
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 import torch.distributed as dist
-from megatron_cpu import MICRO_BATCHES, Layout, batches, build, parallel, pretend_cuda
+from megatron_cpu import pretend_cuda
+from tiny_megatron import MICRO_BATCHES, Layout, batches, build, parallel
 
 from areal_callbacks.integrations.megatron import attach
 

@@ -22,7 +22,8 @@ import torch.distributed as dist
 from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.rerun_state_machine import RerunDataIterator
 from megatron.core.transformer.moe.router import TopKRouter
-from megatron_cpu import Layout, Training, batches, build, forward_step, parallel, pretend_cuda
+from megatron_cpu import pretend_cuda
+from tiny_megatron import Layout, Training, batches, build, forward_step, parallel
 
 from areal_callbacks import stats_tracker
 from areal_callbacks.core import reporting
@@ -181,6 +182,23 @@ def install_error(group: Any, variant: str, missing: str | None, replacement: st
         return str(error)
     megatron.uninstall()
     return ""
+
+
+def install_repeatedly(group: Any, variant: str, arguments: list[str], options: dict[str, Any]) -> list[bool]:  # noqa: ARG001
+    """Uninstall without an installation, install twice, train twice, uninstall twice; was everything put back?"""
+    training = importlib.import_module(f"megatron.training.{variant}")
+    pretrain_tiny = importlib.import_module("pretrain_tiny")
+    originals, sys.argv = dict(vars(training)), ["pretrain_tiny.py", *arguments]
+    megatron.uninstall()
+    restored = [vars(training) == originals]
+    megatron.install(training, report=False, every=100)
+    megatron.install(training, report=False, **options)
+    for _ in range(2):
+        pretrain_tiny.main(training.pretrain)
+    for _ in range(2):
+        megatron.uninstall()
+        restored.append(vars(training) == originals)
+    return restored
 
 
 def pretrain_with_callback(group: Any, arguments: list[str], options: dict[str, Any]) -> None:  # noqa: ARG001

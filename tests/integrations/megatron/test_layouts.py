@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from distributed import Ranks
-from megatron_cpu import EXPERTS, LENGTH, MICRO_BATCHES, ROWS, TOP_K, VOCABULARY
+from tiny_megatron import EXPERTS, LENGTH, MICRO_BATCHES, ROWS, TOP_K, VOCABULARY
 
 JOBS = Path(__file__).with_name("jobs.py")
 """Run by name: importing it would change torch in this process."""

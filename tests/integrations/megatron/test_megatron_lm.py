@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from distributed import Ranks
-from megatron_cpu import LENGTH, MICRO_BATCHES, ROWS, TOP_K
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tiny_megatron import LENGTH, MICRO_BATCHES, ROWS, TOP_K
 from writers.readback import wandb_file, wandb_history, wandb_table
 
 from areal_callbacks.saved_totals import FILE_NAME as TOTALS
@@ -141,6 +141,22 @@ def test_a_skipped_iteration_is_counted_and_not_timed(ranks: Ranks, tmp_path: Pa
     assert metrics["train_perf/skipped_steps"] == 1
     assert metrics["moe_balance/dead_experts"] == 0
     assert 0 < metrics["timeperf/optimizer_step"] < metrics["train_perf/seconds"]
+
+
+@pytest.mark.parametrize("variant", ["training", "older", "with_callbacks"])
+def test_a_run_shorter_than_the_log_interval_is_exported_at_its_end(ranks: Ranks, tmp_path: Path, variant: str) -> None:
+    run = Run(ranks, tmp_path, "--train-iters", "3", "--log-interval", "100", variant=variant)
+    assert run.series("train_perf/tokens") == {3: 3 * TOKENS}
+    assert set(run.metrics) == {3}
+
+
+@pytest.mark.parametrize("variant", ["training", "with_callbacks"])
+def test_installing_twice_measures_once_and_every_training(ranks: Ranks, tmp_path: Path, variant: str) -> None:
+    line = ["--pipeline-model-parallel-size", "2", "--train-iters", "2"]
+    restored = ranks.run_from(JOBS, "install_repeatedly", variant, line, {"output_dir": str(tmp_path)})
+    assert restored == [[True, True, True]] * 2
+    records = [record for record in read_metrics(tmp_path / "metrics.jsonl") if isinstance(record, MetricsRecord)]
+    assert [record.metrics["train_perf/total_tokens"] for record in records] == [2 * TOKENS] * 2
 
 
 @pytest.mark.parametrize("variant", ["training", "with_callbacks"])

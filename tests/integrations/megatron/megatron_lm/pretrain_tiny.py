@@ -7,16 +7,17 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import megatron_cpu
+import tiny_megatron
 import torch
 from megatron.training import common, training
+from megatron_cpu import pretend_cuda
 from torch import Tensor, nn
 
 from areal_callbacks import stats_tracker
 
 
-def model_provider(layout: megatron_cpu.Layout) -> tuple[list[nn.Module], Any]:
-    model = megatron_cpu.build(layout)
+def model_provider(layout: tiny_megatron.Layout) -> tuple[list[nn.Module], Any]:
+    model = tiny_megatron.build(layout)
     return model.chunks, model.optimizer
 
 
@@ -27,10 +28,10 @@ class ForwardStep:
         self.calls = 0
 
     def __call__(self, data_iterator: Iterator[Tensor], model: nn.Module) -> tuple[Tensor, Callable[[Tensor], Any]]:
-        output, loss = megatron_cpu.forward_step(data_iterator, model)
+        output, loss = tiny_megatron.forward_step(data_iterator, model)
         if not torch.is_grad_enabled():
             return output, loss
-        iteration = self.calls // megatron_cpu.MICRO_BATCHES + 1
+        iteration = self.calls // tiny_megatron.MICRO_BATCHES + 1
         self.calls += 1
         stats_tracker.scalar(micro_batch=float(self.calls))
         if iteration != common.get_args().infinite_at:
@@ -46,8 +47,8 @@ class ForwardStep:
 def main(pretrain: Callable[..., None]) -> None:
     layout = contextlib.ExitStack()
 
-    def provider(wanted: megatron_cpu.Layout) -> Any:
-        layout.enter_context(megatron_cpu.parallel(wanted))
+    def provider(wanted: tiny_megatron.Layout) -> Any:
+        layout.enter_context(tiny_megatron.parallel(wanted))
         return model_provider(wanted)
 
     with layout:
@@ -55,5 +56,5 @@ def main(pretrain: Callable[..., None]) -> None:
 
 
 if __name__ == "__main__":
-    megatron_cpu.pretend_cuda()
+    pretend_cuda()
     main(training.pretrain)

@@ -1,7 +1,7 @@
 """What the variants of Megatron-LM's training loop share: arguments, writers, and the real work of an iteration.
 
-The model, its schedule and its optimizer are megatron.core's (see megatron_cpu.py); only the loop around them, which is
-not in the wheel, is written down here with Megatron-LM's names, signatures and order of calls.
+The model, its schedule and its optimizer are megatron.core's (see tiny_megatron.py); only the loop around them, which
+is not in the wheel, is written down here with Megatron-LM's names, signatures and order of calls.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from megatron.core.rerun_state_machine import RerunDataIterator
-from megatron_cpu import LENGTH, MICRO_BATCHES, ROWS, Layout, batches
+from tiny_megatron import LENGTH, MICRO_BATCHES, ROWS, Layout, batches
 from writers.readback import offline_environment
 
 _GLOBAL: dict[str, Any] = {}
