@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from areal_callbacks.core.types import Export, Run
     from areal_callbacks.writers.base import MetricWriter
 
+_EXTRAS = ("wandb", "swanlab", "trackio", "tensorboard")
 _numbers = count()
 _at_exit: dict[str, Callable[[], None]] = {}
 
@@ -37,7 +38,8 @@ class Publisher:
     Writers are opened at the first export. One that raises is reported once by name, closed and switched off; the
     others go on. A writer that hangs holds up those on the same thread but never the caller: once ``capacity`` exports
     wait there, further ones are dropped there. Nothing is published from a forked child of the process that published
-    first. What still waits at interpreter exit is flushed; a publisher that is forgotten before ends in the background.
+    first. What still waits at interpreter exit is flushed, also after an interrupted ``close``; a publisher that is
+    forgotten before ends in the background.
 
     Args:
         writers: the writers driven in turn by one background thread.
@@ -45,7 +47,8 @@ class Publisher:
         synchronous: the writers driven on the caller's thread, metrics.jsonl above all.
         trackers: writers that may hang on a server: each has a background thread of its own. They are closed last, so
             that they can hand over the files that the others wrote.
-        capacity: how many exports may wait for a background thread.
+        capacity: how many exports may wait for a background thread. W&B takes seconds to open: a quick loop has
+            committed hundreds by then.
     """
 
     def __init__(
@@ -55,7 +58,7 @@ class Publisher:
         run: Run,
         synchronous: Iterable[MetricWriter] = (),
         trackers: Iterable[MetricWriter] = (),
-        capacity: int = 64,
+        capacity: int = 1024,
     ) -> None:
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, got {capacity}")
@@ -85,8 +88,10 @@ class Publisher:
     def close(self, timeout: float = 60.0) -> None:
         """Close all writers; waits at most ``timeout`` seconds for the background ones, then gives them up."""
         self._closed = True
-        if _at_exit.pop(self._key, None) is not None:
+        if self._key in _at_exit:
             _close(self._synchronous, self._background, self._process, timeout)
+            # Only now: after a KeyboardInterrupt the rest is left to the exit.
+            _at_exit.pop(self._key, None)
 
     def _owns_writers(self) -> bool:
         """Files, sockets and the thread belong to the process of the first export."""
@@ -172,10 +177,16 @@ class _GuardedWriter:
         try:
             call(*args)
         except (Exception, SystemExit) as error:  # noqa: BLE001 a tracker must not end the training
-            message = f"{self.name} failed to {action} and is switched off: {type(error).__name__}: {error}"
-            report_once(self._key, message)
+            problem = f"{type(error).__name__}: {error}{_remedy(error)}"
+            report_once(self._key, f"{self.name} failed to {action} and is switched off: {problem}")
             return False
         return True
+
+
+def _remedy(error: BaseException) -> str:
+    """The extra that brings a tracker is called like its package."""
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    return f"; pip install 'areal-callbacks[{missing}]'" if missing in _EXTRAS else ""
 
 
 class _Writers:
@@ -187,6 +198,9 @@ class _Writers:
 
     def __len__(self) -> int:
         return len(self._writers)
+
+    def __str__(self) -> str:
+        return ", ".join(writer.name for writer in self._writers)
 
     def write(self, export: Export) -> None:
         for writer in self._writers:
@@ -241,7 +255,8 @@ class _Background:
             waiting = max(0, self._queue.qsize() - 1)
             losses.append(f"{self._writers.busy} did not finish within {timeout:g} s, {waiting} exports still waited")
         if losses:
-            report_once(f"{self._key}: losses", f"trackers are incomplete, metrics.jsonl is not: {'; '.join(losses)}")
+            problem = f"incomplete, unlike metrics.jsonl: {'; '.join(losses)}"
+            report_once(f"{self._key}: losses", f"{self._writers}: {problem}")
 
     def _started(self) -> bool:
         if self._thread is None:

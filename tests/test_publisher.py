@@ -136,6 +136,18 @@ def test_a_keyboard_interrupt_reaches_the_user(tmp_path: Path) -> None:
     publisher.close()
 
 
+def test_an_interrupted_end_can_be_completed(tmp_path: Path) -> None:
+    impatient, guest, tracker = Recorder("close", KeyboardInterrupt), Recorder(), Recorder()
+    publisher = Publisher([], run=Run(tmp_path), synchronous=[impatient, guest], trackers=[tracker])
+    publisher.publish(Export(0, {}))
+    with pytest.raises(KeyboardInterrupt):
+        publisher.close()
+    impatient.fail_at = ""
+    publisher.close()
+    publisher.close()
+    assert guest.calls == tracker.calls == ["open", "write 0", "close"]
+
+
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(["", "open", "write 0", "write 2", "close"]), max_size=4))
 def test_any_mixture_of_failures_leaves_the_healthy_writers_complete(tmp_path: Path, failures: list[str]) -> None:
@@ -147,6 +159,30 @@ def test_any_mixture_of_failures_leaves_the_healthy_writers_complete(tmp_path: P
     for writer in writers:
         assert len(writer.exports) == {"open": 0, "write 0": 1}.get(writer.fail_at, 3)
         assert writer.calls.count("close") == 1
+
+
+def test_a_tracker_that_is_not_installed_says_how_to_get_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Tracker(Recorder):
+        def open(self, run: Run) -> None:
+            raise ModuleNotFoundError("No module named 'trackio'", name="trackio")
+
+    publisher = Publisher([Tracker()], run=Run(tmp_path))
+    publisher.publish(Export(0, {}))
+    publisher.close()
+    assert messages(caplog)[0].endswith("No module named 'trackio'; pip install 'areal-callbacks[trackio]'")
+
+
+def test_a_quick_loop_loses_nothing_while_a_tracker_takes_its_time_to_open(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    opening = Stuck()
+    publisher = Publisher([], run=Run(tmp_path), trackers=[opening])
+    for step in range(1000):
+        publisher.publish(Export(step, {}))
+    opening.gate.set()
+    publisher.close()
+    assert [export.step for export in opening.exports] == list(range(1000))
+    assert messages(caplog) == []
 
 
 def test_a_hanging_writer_never_holds_up_the_caller(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
