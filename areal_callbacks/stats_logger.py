@@ -119,7 +119,7 @@ class StatsLogger:
 
 def _export(step: int, item: Mapping[str, Any] | Export) -> Export:
     values = item.metrics if isinstance(item, Export) else item
-    metrics = plain_scalars({key: value for key, value in values.items() if not key.endswith(COUNT_SUFFIX)})
+    metrics = plain_scalars({key: value for key, value in values.items() if not str(key).endswith(COUNT_SUFFIX)})
     if isinstance(item, Export):
         return Export(step, metrics, item.expert_loads, item.host, item.time or time.time())
     return Export(step, metrics, time=time.time())

@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
+from torch import Tensor
+
 from areal_callbacks.core.reporting import report_once
 
 
 def plain_scalars(values: Mapping[str, Any]) -> dict[str, float]:
     """``values`` as Python ints and floats; NaN and infinities stay.
 
-    Tensors and NumPy numbers are converted: Trackio skips tensors and stores NumPy integers as bytes. What is not one
-    number (a word, a vector) is left out, with one message per key.
+    Tensors and NumPy numbers are converted: Trackio skips tensors and stores NumPy integers as bytes. Integers beyond
+    64 bits, which Trackio skips too, become floats. What is not one number (a word, a vector, an integer that no float
+    can hold) is left out, with one message per key.
     """
     numbers: dict[str, float] = {}
     for key, value in values.items():
@@ -21,7 +24,8 @@ def plain_scalars(values: Mapping[str, Any]) -> dict[str, float]:
         if number is None:
             report_once(f"scalar:{key}", f"{key!r} is not a number and is left out: {type(value).__name__}")
         else:
-            numbers[str(key)] = number
+            # Half a character, as in names made of undecodable paths, would cost W&B and TensorBoard their whole run.
+            numbers[str(key).encode("utf-8", "backslashreplace").decode()] = number
     return numbers
 
 
@@ -40,9 +44,8 @@ class RisingStep:
 def _number(value: Any) -> float | None:
     if isinstance(value, str | bytes):
         return None
-    if isinstance(value, Integral):
-        return int(value)
     try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError):
+        number = float(value.detach() if isinstance(value, Tensor) else value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         return None
+    return int(value) if isinstance(value, Integral) and abs(number) < 2**63 else number
