@@ -41,7 +41,7 @@ def _replace(output: Path, text: str) -> Path:
     output.parent.mkdir(parents=True, exist_ok=True)
     unfinished = output.with_name(f".{output.name}.{os.getpid()}")
     try:
-        unfinished.write_text(text, encoding="utf-8")
+        unfinished.write_text(text, encoding="utf-8", errors="backslashreplace")
         unfinished.replace(output)
     finally:
         unfinished.unlink(missing_ok=True)

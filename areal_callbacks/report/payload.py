@@ -68,7 +68,7 @@ def _scalars(history: History, runs: int) -> dict[str, Any]:
     buckets = buckets_for(steps, len(history.series), runs)
     lines = [",".join(map(str, differences(history.steps)))]
     lines += (series_line(key, thin(history.series[key], steps, buckets), steps) for key in sorted(history.series))
-    return {"buckets": buckets, "scalars": pack("\n".join(lines).encode())}
+    return {"buckets": buckets, "scalars": pack("\n".join(lines).encode("utf-8", "backslashreplace"))}
 
 
 def _stacks(snapshots: Sequence[Snapshot]) -> dict[str, list[tuple[int, int]]]:

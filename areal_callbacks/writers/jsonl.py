@@ -34,6 +34,7 @@ FILE_NAME = "metrics.jsonl"
 VERSION = 1
 
 _TYPE_CODES = {"uint32": "I", "uint64": "Q"}
+_CORRUPT = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def read_metrics(path: str | Path) -> Iterator[Record]:
                 return
             try:
                 record = _decode(json.loads(line))
-            except (ValueError, LookupError, TypeError, AttributeError, zlib.error) as error:
+            except _CORRUPT as error:
                 raise ValueError(
                     f"{path}, line {number}: not a valid record: {type(error).__name__}: {error}"
                 ) from error
@@ -127,9 +128,11 @@ def _numbers(scalars: Mapping[str, Any]) -> dict[str, float | str]:
     numbers = {}
     for key, value in scalars.items():
         try:
-            numbers[str(key)] = json_number(value)
-        except (TypeError, ValueError, RuntimeError):
+            number = json_number(value)
+            float(number)  # which the reader makes of it
+        except (TypeError, ValueError, RuntimeError, OverflowError):
             continue
+        numbers[str(key)] = number
     return numbers
 
 
@@ -162,10 +165,10 @@ def _decode(line: dict[str, Any]) -> Record | None:
     if kind == "run":
         if line["version"] > VERSION:
             raise ValueError(f"format version {line['version']} is newer than {VERSION}")
-        return RunRecord(float(line["time"]), dict(line["config"]))
+        return RunRecord(float(line["time"]), redact(dict(line["config"])))
     if kind == "metrics":
         metrics = {key: float(value) for key, value in line["metrics"].items()}
-        return MetricsRecord(int(line["step"]), float(line["time"]), metrics)
+        return MetricsRecord(_step(line), float(line["time"]), metrics)
     return _decode_loads(line) if kind == "expert_loads" else None
 
 
@@ -178,7 +181,14 @@ def _decode_loads(line: dict[str, Any]) -> ExpertLoadsRecord:
     if len(values) != len(layers) * experts:
         raise ValueError(f"{len(values)} counts for {len(layers)} layers of {experts} experts")
     rows = [values[row * experts : (row + 1) * experts].tolist() for row in range(len(layers))]
-    return ExpertLoadsRecord(int(line["step"]), str(line["stack"]), layers, experts, rows)
+    return ExpertLoadsRecord(_step(line), str(line["stack"]), layers, experts, rows)
+
+
+def _step(line: Mapping[str, Any]) -> int:
+    step = int(line["step"])
+    if abs(step) >= 2**63:
+        raise ValueError(f"step {step} has more than 64 bits")
+    return step
 
 
 def _end_last_line(path: Path) -> None:

@@ -85,6 +85,21 @@ def test_no_name_or_value_becomes_markup(tmp_path: Path) -> None:
     assert data["runs"][0]["config"] == {"note": EVIL, EVIL: [EVIL]}
 
 
+def test_halves_of_characters_do_not_cost_the_report(tmp_path: Path) -> None:
+    """Names that Python made of undecodable bytes, as in paths."""
+    file = write_run(tmp_path, [export(1, {"half \ud800": 1.0})], {"half \ud800": "\udcff"})
+    text = build_report([file], tmp_path / "report.html", names=["run \udcff"]).read_text(encoding="utf-8")
+    assert "run \\udcff" in text
+
+
+def test_secrets_that_somebody_put_into_the_file_are_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"kind": "run", "version": 1, "time": 1, "config": {"api_key": "s3cr3t", "lr": NaN}}\n')
+    text = build_report([file], tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "[redacted]" in text
+    assert "s3cr3t" not in text
+
+
 def test_only_the_scripts_of_the_report_may_run_and_nothing_is_loaded(tmp_path: Path) -> None:
     small_run(tmp_path)
     text = build_report([tmp_path], tmp_path / "report.html").read_text(encoding="utf-8")

@@ -167,6 +167,10 @@ def test_a_torn_line_longer_than_a_block_is_removed(tmp_path: Path) -> None:
         (b'{"kind": "expert_loads", "step": 1, "stack": "", "layers": [0], "experts": 2, "counts": "AAAA", '
          b'"dtype": "uint32"}', "error"),
         (b"\xff\xfe", "UnicodeDecodeError"),
+        (b'{"kind": "metrics", "step": 1e400, "time": 1, "metrics": {}}', "OverflowError"),
+        (b'{"kind": "metrics", "step": %d, "time": 1, "metrics": {}}' % (2**64), "more than 64 bits"),
+        (b'{"kind": "metrics", "step": 1, "time": 1, "metrics": {"a": %d}}' % (10**400), "OverflowError"),
+        (b"[" * 100_000, "RecursionError"),
     ],
 )  # fmt: skip
 def test_a_corrupt_line_in_the_middle_is_named(tmp_path: Path, line: bytes, match: str) -> None:

@@ -59,16 +59,26 @@ function runSwatch(run) {
   return swatch;
 }
 
+function numbered(number, noun) {
+  return `${number} ${noun}${number === 1 ? "" : "s"}`;
+}
+
+function stepRange(steps) {
+  if (!steps.length) return "nothing recorded";
+  const [first, last] = [grouped(steps[0]), grouped(steps.at(-1))];
+  return steps.length === 1 ? `step ${first}` : `steps ${first}–${last}`;
+}
+
 function runFacts(run) {
   const { steps } = run;
   const shapes = run.stacks.map((stack) => {
     const [least, most] = [Math.min(...stack.experts), Math.max(...stack.experts)];
     const name = stack.stack ? `${stack.stack}: ` : "";
-    return `${name}${stack.layers.length} layers × ${least === most ? most : `${least}–${most}`} experts`;
+    return `${name}${numbered(stack.layers.length, "layer")} × ${least === most ? numbered(most, "expert") : `${least}–${most} experts`}`;
   });
   const seconds = run.ended - run.started;
   return [
-    steps.length ? `steps ${grouped(steps[0])}–${grouped(steps.at(-1))}` : "nothing recorded",
+    stepRange(steps),
     ...shapes,
     run.started ? new Date(1000 * run.started).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" }) : null,
     run.started && run.ended && seconds > 0 ? duration(seconds) : null,
