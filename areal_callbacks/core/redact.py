@@ -13,7 +13,8 @@ from typing import Any, SupportsFloat
 REDACTED = "[redacted]"
 
 _SECRET_KEY = re.compile(
-    r"(.*_)?(api_?key|password|passwd|passphrase|secret|secret_key|access_key|private_key|credentials?|authorization)"
+    r"(.*_)?(api_?keys?|passwords?|passwd|pwd|passphrase|secrets?|secret_key|access_key|private_key|credentials?"
+    r"|authorization|bearer)"
 )
 _TOKEN_KEY = re.compile(r"(.*_)?token")
 # Tokenizer vocabulary, not access tokens.
@@ -23,6 +24,11 @@ _VOCABULARY_KEY = re.compile(
 )
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _URL_USERINFO = re.compile(r"(?<=://)[^/\s?#]+@")
+# Command lines and query strings: ``--hub_token=…``, ``?token=…``.
+_ASSIGNED = re.compile(r"(?i)((?:api[_-]?key|token|password|passwd|secret|access[_-]key)=)[^\s&;,'\"]+")
+_KNOWN_SHAPE = re.compile(
+    r"\b(hf_[A-Za-z0-9]{30,}|gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{30,}|sk-[A-Za-z0-9_-]{32,}|AKIA[0-9A-Z]{16})\b"
+)
 _MAX_DEPTH = 32
 
 
@@ -30,8 +36,9 @@ def redact(config: Mapping[str, Any]) -> dict[str, Any]:
     """A JSON-safe copy of ``config`` with the values of secret keys replaced by ``[redacted]``.
 
     Whole keys are matched, never parts: ``wandb_api_key``, ``password``, ``hub_token`` are secrets; ``max_tokens``,
-    ``pad_token`` are not. ``user:password@`` goes from URLs in any string. Non-finite numbers become the strings
-    "NaN", "Infinity", "-Infinity"; what JSON cannot hold becomes its ``str``.
+    ``pad_token`` are not. Any string loses ``user:password@`` in URLs, the value of ``token=…`` and its like, and what
+    has the shape of a key of a known service. Non-finite numbers become the strings "NaN", "Infinity", "-Infinity";
+    what JSON cannot hold becomes its ``str``.
     """
     return _redact_mapping(config, _MAX_DEPTH)
 
@@ -73,7 +80,12 @@ def _safe(value: object, depth: int) -> Any:
             return _redact_mapping({field.name: getattr(value, field.name) for field in fields(value)}, depth - 1)
         if isinstance(value, list | tuple | set | frozenset):
             return [_safe(item, depth - 1) for item in _ordered(value)]
-    return _URL_USERINFO.sub(f"{REDACTED}@", str(value))
+    return _redact_text(str(value))
+
+
+def _redact_text(text: str) -> str:
+    text = _URL_USERINFO.sub(f"{REDACTED}@", text)
+    return _KNOWN_SHAPE.sub(REDACTED, _ASSIGNED.sub(rf"\1{REDACTED}", text))
 
 
 def _ordered(items: Iterable[Any]) -> Iterable[Any]:

@@ -18,7 +18,7 @@ from areal_callbacks.core.redact import REDACTED, redact
 SECRET_KEYS = [
     "api_key", "wandb_api_key", "API_KEY", "apiKey", "openai-api-key", "password", "db_password", "secret",
     "client_secret", "aws_secret_access_key", "hub_token", "hf_token", "access_token", "push_to_hub_token", "token",
-    "private_key", "authorization", "accessToken",
+    "private_key", "authorization", "accessToken", "api_keys", "db_pwd", "bearer", "secrets",
 ]  # fmt: skip
 PLAIN_KEYS = [
     "max_tokens", "max_new_tokens", "pad_token", "eos_token", "bos_token", "unk_token", "sep_token", "cls_token",
@@ -66,6 +66,23 @@ def test_userinfo_leaves_urls(url: str, expected: str) -> None:
         "remote": expected,
         "list": [f"git clone {expected}"],
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("train.py --hub_token=s3cr3t --lr=0.1", "train.py --hub_token=[redacted] --lr=0.1"),
+        ("WANDB_API_KEY=s3cr3t python x", "WANDB_API_KEY=[redacted] python x"),
+        ("https://h/x?token=s3cr3t&step=1", "https://h/x?token=[redacted]&step=1"),
+        ("hf_" + "aB3" * 12, "[redacted]"),
+        ("use sk-proj-" + "aB3_" * 10, "use [redacted]"),
+        ("--max_tokens=512 tokenizer=bpe", "--max_tokens=512 tokenizer=bpe"),
+        ("hf_trainer_moe and sk-learn", "hf_trainer_moe and sk-learn"),
+    ],
+)
+def test_secrets_inside_of_texts_go(text: str, expected: str) -> None:
+    assert redact({"argv": [text]}) == {"argv": [expected]}
+    assert redact(redact({"argv": text})) == {"argv": expected}
 
 
 class Colour(enum.Enum):
