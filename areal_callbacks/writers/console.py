@@ -18,6 +18,7 @@ WIDTH = 80
 
 _FILES = ("metrics.jsonl", "report.html", "tensorboard")
 _WORST_LAYERS = 3
+_MOST_DIGITS = 20
 
 
 class ConsoleWriter:
@@ -76,7 +77,8 @@ def _highlights(metrics: Mapping[str, float]) -> Iterator[tuple[str, str]]:
     for key, text in _HIGHLIGHTS.items():
         if key in metrics:
             value = float(metrics[key])
-            yield key, text(value) if math.isfinite(value) else str(value)
+            shown = text(value) if math.isfinite(value) else str(value)
+            yield key, shown if len(shown) <= _MOST_DIGITS else f"{value:.6g}"
 
 
 def _worst_layers(layers: Iterable[LayerLoads]) -> str:

@@ -102,6 +102,13 @@ def test_eighty_columns_hold_everything(tmp_path: Path) -> None:
     assert f"{folder}metrics.jsonl" in "".join(text.split())
 
 
+@pytest.mark.parametrize("value", [math.nan, -math.inf, 1e300, -1e30, -0.0])
+def test_eighty_columns_hold_any_number(value: float) -> None:
+    text = summary(Export(0, dict.fromkeys(METRICS, value)))
+    assert max(map(len, text.splitlines())) <= 80
+    assert set(METRICS) <= set(rows(text))
+
+
 def test_the_last_export_with_metrics_is_printed_once_at_the_end(tmp_path: Path) -> None:
     (tmp_path / "report.html").touch()
     exports = [Export(step, {"train_perf/tokens": float(step)}) for step in (1, 2)]
