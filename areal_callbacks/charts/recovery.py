@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from areal_callbacks.writers.jsonl import ExpertLoadsRecord, read_metrics
 
@@ -76,20 +77,25 @@ def layers_of_tables(path: Path) -> Iterator[LayerTable]:
 
 def _layers_of_table(file: Path) -> Iterator[LayerTable]:
     try:
-        table = json.loads(file.read_text(encoding="utf-8"))
-        place = {name: table["columns"].index(name) for name in _COLUMNS}
-        stack_place = table["columns"].index("stack") if "stack" in table["columns"] else None
-        rows: Sequence[Sequence[object]] = table["data"]
-    except (ValueError, LookupError, TypeError) as error:
+        layers = _experts_by_layer(json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, LookupError, TypeError, OverflowError) as error:
         raise ValueError(f"{file}: not a table with the columns {', '.join(_COLUMNS)}: {error}") from error
-    layers: dict[tuple[str, int], list[tuple[int, int, float]]] = {}
-    for row in rows:
-        layer, expert, tokens, percent = (float(str(row[place[name]])) for name in _COLUMNS)
-        stack = "" if stack_place is None else str(row[stack_place] or "")
-        layers.setdefault((stack, int(layer)), []).append((int(expert), int(tokens), percent))
     for (stack, number), experts in sorted(layers.items()):
         experts.sort()
         yield LayerTable(_source(file), stack, number, [row[1] for row in experts], [row[2] for row in experts])
+
+
+def _experts_by_layer(table: Any) -> dict[tuple[str, int], list[tuple[int, int, float]]]:
+    """(stack, layer) → (expert, tokens, load percent) of every row."""
+    columns: list[str] = table["columns"]
+    places = [columns.index(name) for name in _COLUMNS]
+    stack_place = columns.index("stack") if "stack" in columns else None
+    layers: dict[tuple[str, int], list[tuple[int, int, float]]] = {}
+    for row in table["data"]:
+        layer, expert, tokens, percent = (float(str(row[place])) for place in places)
+        stack = "" if stack_place is None else str(row[stack_place] or "")
+        layers.setdefault((stack, int(layer)), []).append((int(expert), int(tokens), percent))
+    return layers
 
 
 def _source(file: Path) -> str:

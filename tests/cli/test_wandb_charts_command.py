@@ -166,5 +166,9 @@ def test_what_holds_no_tables(tmp_path: Path) -> None:
     assert "no metrics.jsonl and no *expert_loads*.table.json" in run("recover", tmp_path).output
     file = write_table(tmp_path / "expert_loads.table.json", [[1]], columns=["a"])
     assert "not a table with the columns layer, expert, tokens, load_percent" in run("recover", file).output
+    for row in ([], [0, 1, None, 2.0], [0, "nan", 1, 2.0], None):
+        result = run("recover", write_table(tmp_path / "expert_loads.table.json", [row]))
+        assert isinstance(result.exception, SystemExit)
+        assert "expert_loads.table.json: not a table" in result.output
     dense = write_run(tmp_path / "dense", [export(1, {"a": 1.0})])
     assert "no expert loads" in run("recover", dense).output
