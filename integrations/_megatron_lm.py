@@ -95,7 +95,8 @@ class Installation:
     def _join_callbacks(self) -> None:
         """Wherever ``pretrain`` was imported to, it is called with one callback more."""
         pretrain = vars(self._training)["pretrain"]
-        for module in list(sys.modules.values()):
+        loaded = {id(module): module for module in (self._training, *sys.modules.values())}
+        for module in loaded.values():
             if isinstance(module, ModuleType) and vars(module).get("pretrain") is pretrain:
                 self._patches.wrap(module, "pretrain", self._around_pretrain)
 

@@ -184,6 +184,16 @@ def install_error(group: Any, variant: str, missing: str | None, replacement: st
     return ""
 
 
+def install_in_a_module_that_nobody_imported(group: Any) -> list[Any]:  # noqa: ARG001
+    """What its pretrain() is given as callbacks, before and after uninstall()."""
+    module: Any = types.ModuleType("a_fork.training")
+    module.pretrain = lambda callbacks=None: callbacks
+    megatron.install(module, report=False)
+    given = [type(callback).__name__ for callback in module.pretrain(callbacks=["theirs"])]
+    megatron.uninstall()
+    return [given, module.pretrain()]
+
+
 def install_repeatedly(group: Any, variant: str, arguments: list[str], options: dict[str, Any]) -> list[bool]:  # noqa: ARG001
     """Uninstall without an installation, install twice, train twice, uninstall twice; was everything put back?"""
     training = importlib.import_module(f"megatron.training.{variant}")

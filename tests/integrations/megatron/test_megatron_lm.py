@@ -208,6 +208,11 @@ def test_totals_that_are_not_there_start_at_zero(ranks: Ranks, tmp_path: Path) -
     assert any(message.startswith("totals:") for message in run.ranks[0]["messages"])
 
 
+def test_a_module_that_is_not_in_sys_modules_takes_the_callback_too(ranks: Ranks) -> None:
+    found = ranks.run_from(JOBS, "install_in_a_module_that_nobody_imported")
+    assert found == [[["str", "AReaLMetricsCallback"], None]] * 2
+
+
 def test_a_missing_function_is_named(ranks: Ranks) -> None:
     version = importlib.metadata.version("megatron-core")
     for name in ("setup_model_and_optimizer", "train", "train_step", "training_log"):
