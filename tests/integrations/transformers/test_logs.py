@@ -85,9 +85,11 @@ def test_what_a_last_evaluation_records_joins_the_train_runtime_row(tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("offline_trackers")
-def test_wandb_has_them_in_the_trainers_row(tmp_path: Path) -> None:
+def test_wandb_has_them_in_the_trainers_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import wandb
 
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     trainer = make_trainer(tmp_path / "out", callbacks=[AReaLMetricsCallback()], report_to=["wandb"])
     trainer.train()
     run_id = wandb.run.id
