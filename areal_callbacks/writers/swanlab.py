@@ -16,6 +16,9 @@ from areal_callbacks.writers.scalars import RisingStep, plain_scalars
 if TYPE_CHECKING:
     from areal_callbacks.core.types import Export, Run
 
+# Of writers that are at work: what one logger has opened is not another's to join.
+_own_runs: set[int] = set()
+
 _FOLDER_VARIABLES = ("SWANLAB_LOG_DIR", "SWANLAB_LOGDIR")
 
 
@@ -56,9 +59,12 @@ class SwanlabWriter:
         """Begin a run, unless there is one."""
         self._report = str(run.output_dir / "report.html")
         self._run = current_swanlab_run()
+        if id(self._run) in _own_runs:
+            raise RuntimeError("another logger has a run open, and SwanLab has one per process")
         if self._run is None:
             self._run = self._begin(run)
             self._owner = True
+            _own_runs.add(id(self._run))
 
     def write(self, export: Export) -> None:
         """One log call. SwanLab keeps one value per key and step: an export at a used step takes the next free one."""
@@ -73,6 +79,7 @@ class SwanlabWriter:
         if not self._owner:
             return
         self._owner = False
+        _own_runs.discard(id(self._run))
         try:
             if self._report is not None and os.path.exists(self._report):
                 import swanlab

@@ -16,6 +16,9 @@ from areal_callbacks.writers.scalars import RisingStep, plain_scalars
 if TYPE_CHECKING:
     from areal_callbacks.core.types import Export, Run
 
+# Of writers that are at work: what one logger has opened is not another's to join.
+_own_runs: set[str] = set()
+
 _SENT_TO_SERVER = ("online", "shared")
 _OLD_WORDS = {"dryrun": "offline", "run": "online"}
 
@@ -54,9 +57,10 @@ class WandbWriter:
         """Begin a run, unless there is one."""
         self._report = str(run.output_dir / "report.html")
         self._run = current_wandb_run()
-        if self._run is None:
+        if self._run is None or self._run.id in _own_runs:
             self._run = self._begin(run)
             self._owner = True
+            _own_runs.add(self._run.id)
 
     def write(self, export: Export) -> None:
         """One row. W&B drops what comes at an earlier step, so such an export takes the next free one."""
@@ -71,6 +75,7 @@ class WandbWriter:
         if not self._owner:
             return
         self._owner = False
+        _own_runs.discard(self._run.id)
         try:
             if self._report is not None and os.path.exists(self._report):
                 import wandb
@@ -92,6 +97,8 @@ class WandbWriter:
             "tags": list(self._config.tags) or None,
             "config": redact(run.config),
             "dir": None if "WANDB_DIR" in os.environ else str(run.output_dir),
+            # By default W&B gives back the run that is open.
+            "reinit": "create_new" if current_wandb_run() is not None else None,
         }
         mode, online = _mode(self._config.mode)
         try:

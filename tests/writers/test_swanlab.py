@@ -152,6 +152,18 @@ def test_a_run_that_is_open_already_is_used_and_stays_open(offline_trackers: Pat
     assert swanlab_rows(offline_trackers) == {40: {"a": 1.0}}
 
 
+def test_a_second_logger_does_not_mix_its_numbers_into_the_run_of_the_first(offline_trackers: Path) -> None:
+    first, second = SwanlabWriter(OFFLINE), SwanlabWriter(OFFLINE)
+    first.open(Run(offline_trackers))
+    with pytest.raises(RuntimeError, match="another logger has a run open"):
+        second.open(Run(offline_trackers))
+    second.close()
+    first.write(Export(1, {"a": 1.0}))
+    first.close()
+    second.open(Run(offline_trackers.parent / "later"))
+    second.close()
+
+
 def test_a_guest_adds_to_the_steps_of_the_host(offline_trackers: Path) -> None:
     host = swanlab.init(mode="offline", project="p", log_dir=str(offline_trackers))
     guest = SwanlabGuest(current_swanlab_run, per_expert_scalars=False)

@@ -186,6 +186,20 @@ def test_a_run_that_is_open_already_is_used_and_stays_open(offline_trackers: Pat
     assert not offline_trackers.exists()
 
 
+def test_two_loggers_have_a_run_each(offline_trackers: Path) -> None:
+    writers = {name: WandbWriter(OFFLINE) for name in ("first", "second")}
+    for name, writer in writers.items():
+        writer.open(Run(offline_trackers / name))
+    for step in range(3):
+        for name, writer in writers.items():
+            writer.write(Export(step, {name: float(step)}))
+    writers["first"].close()
+    writers["second"].write(Export(3, {"second": 3.0}))
+    writers["second"].close()
+    for name, steps in (("first", 3), ("second", 4)):
+        assert wandb_rows(wandb_file(offline_trackers / name)) == {step: {name: float(step)} for step in range(steps)}
+
+
 @pytest.mark.parametrize("host_passes_steps", [False, True])
 def test_a_guest_puts_its_table_into_the_row_that_the_host_logs(
     offline_trackers: Path, host_passes_steps: bool
