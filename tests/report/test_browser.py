@@ -304,7 +304,7 @@ def test_several_stacks_and_layers_of_different_width(browser: Browser, tmp_path
     counts = {("", 1): [10, 10], ("", 3): [1, 2, 1, 12], ("encoder", 0): [4, 0, 8]}
     browser.open(build(tmp_path, [export(step, {}, counts) for step in (1, 2)]))
     assert "2 layers × 2–4 experts" in browser.text(".facts")
-    assert "encoder: 1 layers × 3 experts" in browser.text(".facts")
+    assert "encoder: 1 layer × 3 experts" in browser.text(".facts")
     assert [option.text for option in browser.all("select option")] == ["1", "3"]
     assert browser.all("h3")[2].text == "Experts of layer 3"
     element = browser.find(LAYER_EXPERT)
