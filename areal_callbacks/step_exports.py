@@ -84,11 +84,11 @@ class StepExports:
 
     @property
     def tail_step(self) -> int | None:
-        """For a row after the last one: as many steps later as optimizer steps were made since."""
+        """For a row after the last one: as many steps later as optimizer steps were made since, but never the same."""
         if self._logged is None:
             return self.steps
         step, steps = self._logged
-        return None if step is None else step + self.steps - steps
+        return None if step is None else step + max(1, self.steps - steps)
 
     def flush(self) -> None:
         """Write what nobody has taken to the files. Local."""

@@ -162,7 +162,7 @@ class AcceleratorMetrics:
 
     def _around_prepare(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         prepared = original(*args, **kwargs)
-        self._adopt(prepared if isinstance(prepared, tuple) else [prepared])
+        self._adopt(prepared if isinstance(prepared, tuple | list) else [prepared])
         return prepared
 
     def _adopt(self, prepared: Iterable[Any]) -> None:
@@ -293,4 +293,7 @@ class AcceleratorMetrics:
     def _restore(self) -> None:
         if self._totals is not None and self.session is not None:
             totals, self._totals = self._totals, None
-            self.session.load_state_dict(totals)
+            try:
+                self.session.load_state_dict(totals)
+            except (AttributeError, KeyError, TypeError) as error:
+                report_once("accelerate:load", f"the totals in the checkpoint are damaged: {error!r}")

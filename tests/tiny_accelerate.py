@@ -39,13 +39,15 @@ class Rows(GeneralTracker):
         self.rows.append((step, {**values, **kwargs}))
 
 
-def make_accelerator(folder: Path | str | None = None, **options: Any) -> Accelerator:
+def make_accelerator(
+    folder: Path | str | None = None, *, init_kwargs: dict[str, Any] | None = None, **options: Any
+) -> Accelerator:
     """With trackers that are open already, if there are any."""
     fresh_accelerator()
     project = None if folder is None else str(folder)
     accelerator = Accelerator(cpu=True, project_dir=project, **options)
     if options.get("log_with"):
-        accelerator.init_trackers("project")
+        accelerator.init_trackers("project", init_kwargs=init_kwargs)
     return accelerator
 
 
