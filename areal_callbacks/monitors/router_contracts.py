@@ -31,7 +31,9 @@ class Contract(NamedTuple):
 
 def local(value: Tensor | None) -> Tensor | None:
     """This rank's part of a distributed tensor; anything else as it is."""
-    return cast("Tensor", value.to_local()) if value is not None and hasattr(value, "to_local") else value
+    if value is None or type(value) is Tensor or not hasattr(value, "to_local"):
+        return value
+    return cast("Tensor", value.to_local())
 
 
 def setting(module: nn.Module, names: tuple[str, ...]) -> int | None:

@@ -81,4 +81,8 @@ def _two_dimensional(kwargs: Mapping[str, Any], name: str) -> Tensor | None:
 
 
 def _first(kwargs: Mapping[str, Any], *names: str) -> Tensor | None:
-    return next((kwargs[name] for name in names if isinstance(kwargs.get(name), Tensor)), None)
+    for name in names:
+        value = kwargs.get(name)
+        if isinstance(value, Tensor):
+            return value
+    return None
