@@ -35,7 +35,7 @@ class StepExports:
         self._files_only = files_only
         self._since_reduced = 0
         self._reduced_at = 0
-        self._logged: tuple[int | None, int] | None = None
+        self._logged: tuple[int | None, int, bool] | None = None
         self._uneven = False
         self._process = os.getpid()
         self.steps = 0
@@ -78,17 +78,20 @@ class StepExports:
             step: the host's, None where it gives none.
             host: scalars of its row, for the files.
         """
-        self._logged = (step, self.steps)
         export = self._session.emit(self.steps if step is None or self._files_only else step, host)
+        self._logged = (step, self.steps, export is not None)
         return {} if export is None else export.metrics
 
     @property
     def tail_step(self) -> int | None:
-        """For a row after the last one: as many steps later as optimizer steps were made since, but never the same."""
+        """For a row after the last one: as many steps later as optimizer steps were made since.
+
+        It may be that of the last row if that has none of our numbers.
+        """
         if self._logged is None:
             return self.steps
-        step, steps = self._logged
-        return None if step is None else step + max(1, self.steps - steps)
+        step, steps, is_taken = self._logged
+        return None if step is None else step + max(int(is_taken), self.steps - steps)
 
     def flush(self) -> None:
         """Write what nobody has taken to the files. Local."""

@@ -35,6 +35,7 @@ class Example:
 
 
 EXAMPLES = {
+    "accelerate_moe.py": Example(("--steps", "2")),
     "fsdp2_moe.py": Example(
         ("--steps", "2"), ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     ),
