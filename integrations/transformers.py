@@ -140,6 +140,7 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
         for owner, name in [*guarded, (handler, "on_epoch_begin"), (trainer, "_run_epoch"), (trainer, "_evaluate")]:
             wrap(owner, name, self._released_on_error)
         wrap(trainer, "_finalize_training", self._around_finalize)
+        wrap(handler, "on_train_end", self._around_train_end)
 
     def _released_on_error(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         try:
@@ -190,6 +191,11 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
             return original(*args, **kwargs)
         finally:
             self._release()
+
+    def _around_train_end(self, original: Callable[..., TrainerControl], *args: Any, **kwargs: Any) -> TrainerControl:
+        """Before any callback: some end their tracker's run then, which the report is handed to."""
+        self._release()
+        return original(*args, **kwargs)
 
     def _reduce(self, state: TrainerState) -> bool:
         """Collective. Its condition is the step count, which is equal on all ranks."""

@@ -19,6 +19,7 @@ from writers.readback import (
     single,
     swanlab_charts,
     swanlab_rows,
+    swanlab_text,
     tensorboard_events,
     tensorboard_rows,
     trackio_image,
@@ -113,7 +114,11 @@ def test_a_transformers_run_keeps_ten_of_ten_rows_in_every_tracker(
     charts = swanlab_charts(offline_trackers / "swanlog")
     rows = {row["train/global_step"]: row for row in trackio_logs("hf-guest", "run") if KEY in row}
     assert sorted(charts) == sorted(rows) == sorted(counts)
-    assert [row["step"] for row in trackio_logs("hf-guest", "run")] == list(range(STEPS + 1))
+    logged = trackio_logs("hf-guest", "run")
+    assert [row["step"] for row in logged if "report" not in row] == list(range(STEPS + 1))
+    assert sum("report" in row for row in logged) == 1
+    assert "report/_type" in wandb_history(file)[-1]
+    assert "<!doctype html>" in swanlab_text(offline_trackers / "swanlog")
     for step, layers in counts.items():
         expected = np.array(layers)
         cells = np.array(charts[step][0]["series"][0]["data"])
@@ -166,7 +171,9 @@ def test_a_lightning_run_keeps_ten_of_ten_rows(offline_trackers: Path) -> None:
     wandb.finish()
     metrics, counts = ours(offline_trackers)
     assert len(counts) == STEPS
-    assert_wandb_rows(wandb_file(offline_trackers, run_id), "trainer/global_step", metrics, counts)
+    file = wandb_file(offline_trackers, run_id)
+    assert_wandb_rows(file, "trainer/global_step", metrics, counts)
+    assert "report/_type" in wandb_history(file)[-1]
     assert_images(offline_trackers / "tb", metrics)
 
 

@@ -115,7 +115,7 @@ class SwanlabWriter:
 
 
 class SwanlabGuest:
-    """Adds the expert loads to the host's run at the step that the host is about to log.
+    """Adds the expert loads to the host's run at the step that the host is about to log, and at last the report.
 
     Args:
         run: returns the host's run, when the first export is written.
@@ -132,22 +132,30 @@ class SwanlabGuest:
     ) -> None:
         self._find_run = run
         self._run: Any = None
+        self._report: str | None = None
+        self._last = 0
         self._experts = _Experts(table_every, per_expert_scalars)
 
     def open(self, run: Run) -> None:
         """Find the host's run; RuntimeError without one."""
+        self._report = str(run.output_dir / "report.html")
         self._run = self._find_run()
         if self._run is None:
             raise RuntimeError("the host has no SwanLab run")
 
     def write(self, export: Export) -> None:
         """The heat map, if one is due, and the single experts."""
+        self._last = int(export.step)
         row = self._experts.of(export)
         if row:
-            self._run.log(row, step=int(export.step))
+            self._run.log(row, step=self._last)
 
     def close(self) -> None:
-        """The run stays open: it is the host's."""
+        """Hand over the report, if there is one; the run stays open: it is the host's."""
+        if self._run is not None and self._report is not None and os.path.exists(self._report):
+            import swanlab
+
+            self._run.log({"report": swanlab.Html(self._report)}, step=self._last)
 
 
 class _Experts:

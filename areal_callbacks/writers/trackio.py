@@ -99,7 +99,7 @@ class TrackioGuest:
     """Adds the expert loads to the row that the host is about to log into its own run.
 
     A log call of our own would make a row of its own and move the host's step counter, so what is to be added waits for
-    the host's next log call.
+    the host's next log call. Only the report, at the end, gets a row of its own at the last step.
 
     Args:
         run: returns the host's run, when the first export is written.
@@ -118,21 +118,30 @@ class TrackioGuest:
         self._experts = _Experts(table_every, per_expert_scalars)
         self._patches = Patches()
         self._waiting: dict[str, Any] = {}
+        self._host: Any = None
+        self._report: str | None = None
+        self._last = 0
 
     def open(self, run: Run) -> None:
         """Find the host's run; RuntimeError without one."""
-        host = self._find_run()
-        if host is None:
+        self._report = str(run.output_dir / "report.html")
+        self._host = self._find_run()
+        if self._host is None:
             raise RuntimeError("the host has no Trackio run")
-        self._patches.wrap(host, "log", self._around_log)
+        self._patches.wrap(self._host, "log", self._around_log)
 
     def write(self, export: Export) -> None:
         """What the host's next log call takes along."""
+        self._last = int(export.step)
         self._waiting |= self._experts.of(export)
 
     def close(self) -> None:
-        """Let go of the host's run, which stays open."""
+        """Let go of the host's run, which stays open, and hand over the report, if there is one."""
         self._patches.undo()
+        if self._host is not None and self._report is not None and os.path.exists(self._report):
+            import trackio
+
+            self._host.log({"report": trackio.Html(self._report)}, step=self._last)
 
     def _around_log(self, original: Callable[..., Any], metrics: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         waiting, self._waiting = self._waiting, {}

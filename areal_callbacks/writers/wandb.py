@@ -111,9 +111,9 @@ class WandbWriter:
 
 
 class WandbGuest:
-    """Adds the expert-load Table to the history row that the host is about to log into its own run.
+    """Adds the expert-load Table to the history row that the host is about to log into its own run, at last the report.
 
-    Nothing is committed and no step is moved: the host's following log call does both.
+    Nothing is committed and no step is moved: the host's following log call, or the end of its run, does both.
 
     Args:
         run: returns the host's run, when the first export is written.
@@ -133,12 +133,14 @@ class WandbGuest:
     ) -> None:
         self._find_run = run
         self._run: Any = None
+        self._report: str | None = None
         self._step_key = step_key
         self._gives_step = gives_step
         self._loads = LoadsBetweenTables(table_every)
 
     def open(self, run: Run) -> None:
         """Find the host's run; RuntimeError without one."""
+        self._report = str(run.output_dir / "report.html")
         self._run = self._find_run()
         if self._run is None:
             raise RuntimeError("the host has no W&B run")
@@ -155,7 +157,11 @@ class WandbGuest:
             _log(self._run, {} if self._step_key is None else {self._step_key: step}, loads, commit=False)
 
     def close(self) -> None:
-        """The run stays open: it is the host's."""
+        """Hand over the report, if there is one; the run stays open: it is the host's."""
+        if self._run is not None and self._report is not None and os.path.exists(self._report):
+            import wandb
+
+            self._run.log({"report": wandb.Html(self._report, inject=False)}, commit=False)
 
 
 def current_wandb_run() -> Any:
