@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from numbers import Integral
 from typing import Any
 
@@ -17,30 +17,9 @@ from areal_callbacks.core.reporting import report_once
 from areal_callbacks.monitors.device_timer import Timer, make_timer
 from areal_callbacks.monitors.length_histogram import LengthHistogram
 from areal_callbacks.monitors.sequence_lengths import Lengths, sequence_lengths
+from areal_callbacks.monitors.throughput_interval import LIMB, Interval, Totals
 
 Estimator = Callable[[int], float]
-_LIMB = 1 << 26
-
-
-@dataclass
-class Totals:
-    """Sums since the start of the run; None once an interval could not tell its tokens, or had no estimate."""
-
-    tokens: int | None = 0
-    seconds: float = 0.0
-    flops: float | None = 0
-    optimizer_steps: int = 0
-
-    def metrics(self) -> dict[str, float]:
-        """The cumulative metrics that these sums tell."""
-        metrics = {"train_perf/total_seconds": self.seconds}
-        if self.tokens is not None:
-            metrics["train_perf/total_tokens"] = float(self.tokens)
-        if self.seconds > 0:
-            for name, amount in (("tokens", self.tokens), ("estimated_flops", self.flops)):
-                if amount is not None:
-                    metrics[f"train_perf/cumulative_{name}_per_second"] = amount / self.seconds
-        return metrics
 
 
 class ThroughputMonitor(Observer):
@@ -196,7 +175,7 @@ class ThroughputMonitor(Observer):
         unreadable, self._unreadable_batches = self._unreadable_batches, 0
         sums: dict[str, list[float]] = {
             "tokens": [sum(length * count for length, count in lengths.items())],
-            "flops": [flops // _LIMB, flops % _LIMB] if flops is not None else [0, 0],
+            "flops": [flops // LIMB, flops % LIMB] if flops is not None else [0, 0],
             "seconds": [seconds],
             "peak_flops": [self._peak_flops or 0.0],
             "ranks": [1],
@@ -230,7 +209,7 @@ class ThroughputMonitor(Observer):
 
     def accumulate(self, reduced: Records) -> None:
         """Add a reduced interval to the totals."""
-        interval = _Interval.of(reduced)
+        interval = Interval.of(reduced)
         totals = self.totals
         totals.tokens = None if interval.tokens is None or totals.tokens is None else totals.tokens + interval.tokens
         totals.seconds += interval.seconds
@@ -239,7 +218,7 @@ class ThroughputMonitor(Observer):
 
     def derive(self, reduced: Records) -> dict[str, float]:
         """The metrics of a reduced interval, and of the run so far."""
-        interval = _Interval.of(reduced)
+        interval = Interval.of(reduced)
         if interval.tokens is None:
             report_once(
                 "throughput:unreadable",
@@ -255,59 +234,6 @@ class ThroughputMonitor(Observer):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue the totals of an earlier run, all of them together."""
         self.totals = Totals(**{name: state[name] for name in asdict(Totals())})
-
-
-@dataclass(frozen=True)
-class _Interval:
-    """A reduced interval in plain numbers; None for what could not be measured on every rank."""
-
-    tokens: int | None
-    flops: float | None
-    seconds: float
-    seconds_mean: float
-    peak_flops: float | None
-    optimizer_seconds: float
-    optimizer_steps: int
-    has_optimizer: bool
-    skipped_steps: int | None
-
-    @classmethod
-    def of(cls, reduced: Records) -> _Interval:
-        sums = {name: vector.tolist() for name, vector in reduced.sums.items()}
-        maxima = {name: vector.tolist()[0] for name, vector in reduced.maxima.items()}
-        readable, intervals = maxima["unreadable"] == 0, maxima["interval"]
-        high, low = sums["flops"]
-        flops = int(high) * _LIMB + (int(low) if low.is_integer() else low)
-        return cls(
-            tokens=round(sums["tokens"][0]) if readable else None,
-            flops=flops if readable and maxima["without_flops"] == 0 else None,
-            seconds=maxima["seconds"],
-            seconds_mean=sums["seconds"][0] / (sums["ranks"][0] / intervals),
-            peak_flops=sums["peak_flops"][0] / intervals if maxima["without_peak"] == 0 else None,
-            optimizer_seconds=maxima["optimizer_seconds"],
-            optimizer_steps=round(maxima["optimizer_steps"]),
-            has_optimizer=maxima["has_optimizer"] > 0,
-            skipped_steps=round(maxima["skipped_steps"]) if maxima["may_skip"] > 0 else None,
-        )
-
-    def metrics(self) -> dict[str, float]:
-        metrics = {"train_perf/seconds": self.seconds, "train_perf/seconds_mean": self.seconds_mean}
-        for name, amount in (("tokens", self.tokens), ("estimated_flops", self.flops)):
-            if amount is not None:
-                metrics[f"train_perf/{name}"] = float(amount)
-                if self.seconds > 0:
-                    metrics[f"train_perf/{name}_per_second"] = amount / self.seconds
-        if self.peak_flops is not None:
-            metrics["train_perf/peak_flops_per_second"] = self.peak_flops
-            if self.flops is not None and self.seconds > 0:
-                metrics["train_perf/mfu"] = self.flops / self.seconds / self.peak_flops
-        if self.skipped_steps is not None:
-            metrics["train_perf/skipped_steps"] = float(self.skipped_steps)
-        if self.has_optimizer:
-            metrics["train_perf/optimizer_steps"] = float(self.optimizer_steps)
-            if self.optimizer_steps:
-                metrics["timeperf/optimizer_step"] = self.optimizer_seconds / self.optimizer_steps
-        return metrics
 
 
 def _vectors(values: Mapping[str, list[Any]]) -> dict[str, Tensor]:

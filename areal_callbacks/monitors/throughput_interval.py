@@ -1,0 +1,84 @@
+"""Throughput in plain numbers: one reduced interval, and the run so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from areal_callbacks.core.records import Records
+
+LIMB = 1 << 26
+"""FLOPs pass 2**53: they travel as two numbers, multiples of this and the rest, whose sums over ranks stay exact."""
+
+
+@dataclass
+class Totals:
+    """Sums since the start of the run; None once an interval could not tell its tokens, or had no estimate."""
+
+    tokens: int | None = 0
+    seconds: float = 0.0
+    flops: float | None = 0
+    optimizer_steps: int = 0
+
+    def metrics(self) -> dict[str, float]:
+        """The cumulative metrics that these sums tell."""
+        metrics = {"train_perf/total_seconds": self.seconds}
+        if self.tokens is not None:
+            metrics["train_perf/total_tokens"] = float(self.tokens)
+        if self.seconds > 0:
+            for name, amount in (("tokens", self.tokens), ("estimated_flops", self.flops)):
+                if amount is not None:
+                    metrics[f"train_perf/cumulative_{name}_per_second"] = amount / self.seconds
+        return metrics
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A reduced interval in plain numbers; None for what could not be measured on every rank."""
+
+    tokens: int | None
+    flops: float | None
+    seconds: float
+    seconds_mean: float
+    peak_flops: float | None
+    optimizer_seconds: float
+    optimizer_steps: int
+    has_optimizer: bool
+    skipped_steps: int | None
+
+    @classmethod
+    def of(cls, reduced: Records) -> Interval:
+        sums = {name: vector.tolist() for name, vector in reduced.sums.items()}
+        maxima = {name: vector.tolist()[0] for name, vector in reduced.maxima.items()}
+        readable, intervals = maxima["unreadable"] == 0, maxima["interval"]
+        high, low = sums["flops"]
+        flops = int(high) * LIMB + (int(low) if low.is_integer() else low)
+        return cls(
+            tokens=round(sums["tokens"][0]) if readable else None,
+            flops=flops if readable and maxima["without_flops"] == 0 else None,
+            seconds=maxima["seconds"],
+            seconds_mean=sums["seconds"][0] / (sums["ranks"][0] / intervals),
+            peak_flops=sums["peak_flops"][0] / intervals if maxima["without_peak"] == 0 else None,
+            optimizer_seconds=maxima["optimizer_seconds"],
+            optimizer_steps=round(maxima["optimizer_steps"]),
+            has_optimizer=maxima["has_optimizer"] > 0,
+            skipped_steps=round(maxima["skipped_steps"]) if maxima["may_skip"] > 0 else None,
+        )
+
+    def metrics(self) -> dict[str, float]:
+        metrics = {"train_perf/seconds": self.seconds, "train_perf/seconds_mean": self.seconds_mean}
+        for name, amount in (("tokens", self.tokens), ("estimated_flops", self.flops)):
+            if amount is not None:
+                metrics[f"train_perf/{name}"] = float(amount)
+                if self.seconds > 0:
+                    metrics[f"train_perf/{name}_per_second"] = amount / self.seconds
+        if self.peak_flops is not None:
+            metrics["train_perf/peak_flops_per_second"] = self.peak_flops
+            if self.flops is not None and self.seconds > 0:
+                metrics["train_perf/mfu"] = self.flops / self.seconds / self.peak_flops
+        if self.skipped_steps is not None:
+            metrics["train_perf/skipped_steps"] = float(self.skipped_steps)
+        if self.has_optimizer:
+            metrics["train_perf/optimizer_steps"] = float(self.optimizer_steps)
+            if self.optimizer_steps:
+                metrics["timeperf/optimizer_step"] = self.optimizer_seconds / self.optimizer_steps
+        return metrics
