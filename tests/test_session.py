@@ -223,12 +223,14 @@ def test_data_parallel_peaks_add_up(tmp_path: Path) -> None:
         session.close()
 
 
-def test_totals_are_json(session: MetricsSession, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def test_totals_are_json(
+    session: MetricsSession, model: nn.Module, optimizer: torch.optim.Optimizer, tmp_path: Path
+) -> None:
     step(session, model, optimizer, 3, 4)
     session.export(1)
     state = json.loads(json.dumps(session.state_dict()))
     session.close()
-    resumed = MetricsSession(output_dir="unused", report=False).attach(model, optimizer)
+    resumed = MetricsSession(output_dir=tmp_path, report=False).attach(model, optimizer)
     resumed.load_state_dict(state)
     step(resumed, model, optimizer, 5)
     assert resumed.export(2).metrics["train_perf/total_tokens"] == 12
