@@ -9,11 +9,13 @@ environment variable ``AREAL_CALLBACKS`` configures. Frameworks that the script 
 
 from __future__ import annotations
 
+import io
 import os
 import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 from areal_callbacks.autoload import observe_frameworks
 
@@ -36,7 +38,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         runpy.run_module(target[0], run_name="__main__", alter_sys=True)
     else:
         _put_first(str(Path(target[0]).resolve().parent))
-        runpy.run_path(target[0], run_name="__main__")
+        _run_script(os.path.abspath(target[0]))
+
+
+def _run_script(path: str) -> None:
+    """Not through ``runpy``, which gives a script either its own ``__file__`` or its own ``sys.argv``."""
+    module = ModuleType("__main__")
+    module.__file__ = path
+    sys.modules["__main__"] = module
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    exec(code, vars(module))
 
 
 def _put_first(folder: str) -> None:
