@@ -36,9 +36,7 @@ class Example:
 
 EXAMPLES = {
     "accelerate_moe.py": Example(("--steps", "2")),
-    "fsdp2_moe.py": Example(
-        ("--steps", "2"), ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    ),
+    "fsdp2_moe.py": Example(("--steps", "2"), ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")),
     "grpo_mismatch.py": Example(("--steps", "2"), metric="ppo_actor/train_infer/n_valid_tokens", most_lines=170),
     "hf_trainer_moe.py": Example(("--steps", "2")),
     "lightning_moe.py": Example(("--steps", "2")),

@@ -123,14 +123,14 @@ def _cells(experts: int, device: torch.device) -> Tensor:
 
 def add_routed(routed: Tensor, counts: Tensor) -> None:
     """Add indices or a mask to ``counts`` (int64 ``[experts + 2]``)."""
-    if routed.dtype == torch.bool or routed.is_floating_point():
+    dtype = routed.dtype  # every look at a tensor costs, between the operations of a model
+    if dtype == torch.bool or dtype.is_floating_point:
         chosen = (routed.reshape(-1, routed.shape[-1]) != 0).sum(0)
         width = min(chosen.numel(), counts.numel() - 1)
         counts.narrow(0, 1, width).add_(chosen.narrow(0, 0, width))
-    elif counts.device.type == "cpu":
-        _add_checked(routed.reshape(-1).long(), counts)
     else:
-        add_clamped(routed.reshape(-1).long(), counts)
+        ids = routed.reshape(-1) if dtype == torch.int64 else routed.reshape(-1).long()
+        (_add_checked if counts.is_cpu else add_clamped)(ids, counts)
 
 
 def add_clamped(ids: Tensor, counts: Tensor) -> None:
@@ -155,9 +155,10 @@ def _ones_like(ids: Tensor) -> Tensor:
     """Ones to scatter, kept: making them costs a quarter of the count. Not on an accelerator, where a kept tensor could
     lie in the memory pool of a CUDA graph."""
     global _ones
-    if _ones.numel() < ids.numel():
-        _ones = torch.ones(ids.numel(), dtype=torch.int64)
-    return _ones.narrow(0, 0, ids.numel())
+    number, kept = len(ids), len(_ones)
+    if kept < number:
+        _ones = torch.ones(number, dtype=torch.int64)
+    return _ones.narrow(0, 0, number) if kept > number else _ones
 
 
 def _gated(add: Callable[..., None]) -> Callable[..., None]:

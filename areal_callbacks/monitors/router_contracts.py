@@ -38,12 +38,12 @@ def local(value: Tensor | None) -> Tensor | None:
 
 def setting(module: nn.Module, names: tuple[str, ...]) -> int | None:
     """The first integer under one of these names, of the module or of its configuration."""
-    for owner in (module, getattr(module, "config", None)):
-        for name in names:
-            value = getattr(owner, name, None)
-            if isinstance(value, int):
-                return value
-    return None
+    for name in names:
+        value = getattr(module, name, None)
+        if isinstance(value, int):
+            return value
+    config = getattr(module, "config", None)
+    return next((value for name in names if isinstance(value := getattr(config, name, None), int)), None)
 
 
 def expert_indices(router: nn.Module, output: Any) -> Tensor | None:
@@ -55,9 +55,10 @@ def expert_indices(router: nn.Module, output: Any) -> Tensor | None:
     found: Tensor | None = None
     mask: Tensor | None = None
     for value in output if isinstance(output, tuple | list) else (output,):
-        if not isinstance(value, Tensor) or value.is_floating_point() or value.dim() < 2:
+        dtype = value.dtype if isinstance(value, Tensor) else torch.float32
+        if dtype.is_floating_point or value.dim() < 2:
             continue
-        if value.dtype == torch.bool:
+        if dtype == torch.bool:
             mask = value if mask is None else None
         elif value.shape[-1] == top_k:
             if found is not None:
