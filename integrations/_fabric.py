@@ -32,7 +32,7 @@ class FabricRun:
         self.session = MetricsSession(
             config, output_dir=None if folder is None else Path(folder, "areal_metrics"), guests=tuple(guests)
         )
-        self._exports = StepExports(self.session)
+        self._exports = StepExports(self.session, files_only=not fabric.loggers)
         self._topology = topology
         self._fabric = fabric
         self._patches = Patches()
@@ -48,11 +48,12 @@ class FabricRun:
 
     def close(self) -> None:
         """Log the tail and undo everything. Collective."""
-        self._exports.reduce()
-        metrics = self._exports.metrics(None)
+        step = self._exports.tail_step
+        self._exports.finish()
+        metrics = self._exports.metrics(step)
         self._patches.undo()
         if metrics:
-            self._fabric.log_dict(metrics, step=self._exports.steps)
+            self._fabric.log_dict(metrics, step=step)
         self.session.close()
 
     def release(self) -> None:

@@ -9,6 +9,7 @@ from tiny_lightning import csv_rows
 from tiny_trainer import Sequences, moe_model
 from torch.utils.data import DataLoader
 
+from areal_callbacks import stats_tracker
 from areal_callbacks.integrations.lightning import AReaLMetricsCallback
 
 ROWS = 14
@@ -61,3 +62,21 @@ def test_weights_are_bit_identical_and_no_hook_stays(tmp_path):
     pairs = zip(observed.state_dict().values(), switched_off.state_dict().values())
     assert all(torch.equal(first, second) for first, second in pairs)
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in observed.modules())
+
+
+def test_what_is_recorded_after_the_last_step_joins_the_tail(tmp_path):
+    callback = AReaLMetricsCallback(report=False)
+    logger = CSVLogger(tmp_path)
+    fabric = Fabric(accelerator="cpu", devices=1, callbacks=[callback], loggers=[logger])
+    plain = moe_model()
+    model, optimizer = fabric.setup(plain, torch.optim.SGD(plain.parameters(), 1e-2))
+    batch = {name: value[None] for name, value in Sequences(1)[0].items()}
+    fabric.backward(model(**batch).loss)
+    optimizer.step()
+    fabric.log_dict({"loss": 1.0}, step=1)
+    stats_tracker.get("eval-rollout").scalar(reward=0.25)
+    callback.close()
+    logger.save()
+    rows = csv_rows(tmp_path)
+    assert [row.get("eval-rollout/reward") for row in rows] == [None, 0.25]
+    assert rows[-1]["step"] == 2
