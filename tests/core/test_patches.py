@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import types
 
 import pytest
@@ -119,3 +121,24 @@ def test_a_missing_attribute_is_an_error_and_nothing_is_wrapped(host):
         patches.wrap(host, "nothing", doubled)
     assert len(patches) == 0
     assert "nothing" not in vars(host)
+
+
+def test_a_copied_or_pickled_owner_gets_its_bare_original():
+    host, patches = torch.nn.Linear(2, 2), Patches()
+    patches.wrap(host, "extra_repr", doubled)
+    for other in (copy.deepcopy(host), pickle.loads(pickle.dumps(host))):
+        assert other.extra_repr() == torch.nn.Linear(2, 2).extra_repr()
+        assert other.extra_repr.__self__ is other
+    assert host.extra_repr() == 2 * torch.nn.Linear(2, 2).extra_repr()
+    patches.undo()
+    assert "extra_repr" not in vars(host)
+
+
+def test_a_method_wrapped_on_its_class_is_bound():
+    patches = Patches()
+    patches.wrap(Host, "step", doubled)
+    try:
+        assert Host().step(3, add=1) == 8
+    finally:
+        patches.undo()
+    assert Host().step(3) == 3
