@@ -250,5 +250,9 @@ def _first_open() -> MetricsSession | None:
 
 
 def _device_of(parts: Sequence[nn.Module]) -> torch.device:
+    """That of the first parameter; one without memory yet will get it on the accelerator, if there is one."""
     parameter = next((parameter for part in parts for parameter in part.parameters()), None)
-    return torch.device("cpu") if parameter is None else parameter.device
+    if parameter is not None and parameter.device.type != "meta":
+        return parameter.device
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return torch.device("cpu") if parameter is None or accelerator is None else accelerator

@@ -65,6 +65,23 @@ def test_a_loop_on_one_process(tmp_path: Path) -> None:
     assert expected.sum() == LAYERS * TOP_K * sum(batch.numel() for batch in data)
 
 
+def test_a_model_whose_parameters_get_their_memory_later(tmp_path: Path) -> None:
+    with torch.device("meta"):
+        model = ToyMoE()
+    data = batches(2)
+    with track(model, output_dir=str(tmp_path), report=False) as metrics:
+        model.to_empty(device="cpu")
+        model.load_state_dict(ToyMoE().state_dict())
+        for batch in data:
+            with metrics.step():
+                model(batch).sum().backward()
+        export = metrics.export(2)
+    assert export.metrics["train_perf/tokens"] == sum(batch.numel() for batch in data)
+    assert export.metrics["train_perf/seconds"] > 0
+    expected = routed_by_hand(model, data)
+    assert loads_of(export) == {("", layer): row.tolist() for layer, row in enumerate(expected)}
+
+
 def test_time_is_what_runs_inside_step(tmp_path: Path) -> None:
     model = ToyMoE()
     with track(model, output_dir=str(tmp_path), report=False) as metrics:
