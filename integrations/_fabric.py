@@ -42,6 +42,10 @@ class FabricRun:
         self._patches.wrap(fabric, "log_dict", self._around_log_dict)
         self._optimizers: list[Optimizer] = []
 
+    def belongs_to(self, fabric: Any) -> bool:
+        """The Fabric of this run is the given one."""
+        return self._fabric is fabric
+
     def attach(self, module: nn.Module) -> None:
         """Fabric has set up a model."""
         self.session.attach(module, topology=self._topology, device=self._fabric.device, begin_with_forward=True)

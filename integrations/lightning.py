@@ -78,7 +78,7 @@ class AReaLMetricsCallback(Callback):
         )
         for optimizer in trainer.optimizers:
             self.session.observe_optimizer(optimizer, begins=False)
-        if self.config.resume_totals and self._saved:
+        if self.config.resume_totals and self._saved and trainer.global_step > 0:
             self.session.load_state_dict(self._saved)
         self._events = self._batches = self._reduced_at = 0
         self._patches.wrap(trainer._logger_connector, "log_metrics", self._around_log_metrics)
@@ -154,7 +154,9 @@ class AReaLMetricsCallback(Callback):
     # -- Fabric
 
     def on_after_setup(self, fabric: Any, module: torch.nn.Module) -> None:
-        """Fabric has set up a model; further ones join the run."""
+        """Fabric has set up a model; further ones join the run, and those of another Fabric begin a new one."""
+        if self._fabric_run is not None and not self._fabric_run.belongs_to(fabric):
+            self.close()
         if self._fabric_run is None:
             guests = _guests(self.config, fabric.loggers)
             self._fabric_run = FabricRun(fabric, self.config, _topology(fabric.strategy), guests)

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 from areal_callbacks import stats_tracker
 from areal_callbacks.integrations.lightning import AReaLMetricsCallback
+from areal_callbacks.writers.jsonl import MetricsRecord, read_metrics
 
 ROWS = 14
 
@@ -80,3 +81,21 @@ def test_what_is_recorded_after_the_last_step_joins_the_tail(tmp_path):
     rows = csv_rows(tmp_path)
     assert [row.get("eval-rollout/reward") for row in rows] == [None, 0.25]
     assert rows[-1]["step"] == 2
+
+
+def test_another_fabric_begins_a_new_run(tmp_path):
+    callback = AReaLMetricsCallback(every=3, report=False)
+    for name in ("a", "b"):
+        fabric = Fabric(accelerator="cpu", devices=1, callbacks=[callback], loggers=[CSVLogger(tmp_path / name)])
+        plain = moe_model()
+        model, optimizer = fabric.setup(plain, torch.optim.SGD(plain.parameters(), 1e-2))
+        for step, batch in enumerate(DataLoader(Sequences(ROWS), 2), 1):
+            fabric.backward(model(**batch).loss)
+            optimizer.step()
+            fabric.log("loss", 0.0, step=step)
+    callback.close()
+    for name in ("a", "b"):
+        records = [r for path in (tmp_path / name).rglob("metrics.jsonl") for r in read_metrics(path)]
+        ours = [record.metrics for record in records if isinstance(record, MetricsRecord)]
+        assert [row["train_perf/optimizer_steps"] for row in ours] == [3, 3, 1]
+        assert ours[-1]["train_perf/total_tokens"] == tokens()

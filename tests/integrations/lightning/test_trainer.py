@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from tiny_lightning import Module, csv_rows, trainer
 from tiny_trainer import Sequences
@@ -176,6 +178,14 @@ def test_totals_are_restored_or_restarted_together(resumes, tmp_path):
     assert rows[-1]["train_perf/total_seconds"] == pytest.approx(own + earlier)
 
 
+def test_totals_start_anew_without_a_checkpoint(tmp_path):
+    callback = AReaLMetricsCallback(report=False, resume_totals=True)
+    for name in ("a", "b"):
+        trainer(tmp_path / name, callback, max_epochs=1).fit(Module(), loader())
+        rows = [row for row in csv_rows(tmp_path / name) if "train_perf/tokens" in row]
+        assert rows[-1]["train_perf/total_tokens"] == tokens()
+
+
 def test_a_checkpoint_in_the_middle_holds_whole_totals(tmp_path):
     from lightning.pytorch.callbacks import ModelCheckpoint
 
@@ -208,6 +218,21 @@ def test_training_is_bit_identical_with_and_without_the_callback(tmp_path):
 def hooks_of(module):
     tables = ("_forward_hooks", "_forward_pre_hooks")
     return [len(getattr(part, table)) for part in module.modules() for table in tables], sorted(vars(module))
+
+
+def test_a_copy_made_while_it_trains_is_a_module_of_its_own(tmp_path):
+    copies = []
+
+    class Copying(Callback):
+        def on_train_batch_end(self, trainer, pl_module, *_):
+            if not copies:
+                copies.append(copy.deepcopy(pl_module))
+
+    trainer(tmp_path, AReaLMetricsCallback(report=False), Copying(), max_epochs=1).fit(Module(), loader())
+    (copied,) = copies
+    assert copied.training_step.__self__ is copied
+    rows = [row for row in csv_rows(tmp_path) if "train_perf/tokens" in row]
+    assert sum(row["train_perf/tokens"] for row in rows) == tokens()
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError, KeyboardInterrupt])
