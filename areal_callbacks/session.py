@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -242,11 +243,18 @@ class MetricsSession(HostEvents):
 def _default_folder(config: MetricsConfig) -> Path:
     if config.stats_logger is not None:
         return config.stats_logger.folder
-    return Path("areal_metrics", time.strftime("%Y%m%d-%H%M%S"))
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    taken = {session._output_dir for session in _open_sessions()}  # its folder may not be there yet
+    folders = (Path("areal_metrics", stamp if number == 1 else f"{stamp}-{number}") for number in itertools.count(1))
+    return next(folder for folder in folders if folder not in taken and not folder.exists())
+
+
+def _open_sessions() -> Iterator[MetricsSession]:
+    return (session for session in (reference() for reference in _OPEN) if session is not None)
 
 
 def _first_open() -> MetricsSession | None:
-    return next((session for session in (reference() for reference in _OPEN) if session is not None), None)
+    return next(_open_sessions(), None)
 
 
 def _device_of(parts: Sequence[nn.Module]) -> torch.device:

@@ -265,3 +265,19 @@ def test_ranks_that_do_different_things(two_ranks: Ranks, tmp_path: Path) -> Non
     assert [metrics.get("only_0") for metrics in first] == [0.0, None, None]
     assert [metrics.get("only_1") for metrics in first] == [None, 1.0, None]
     assert first[-1]["train_perf/total_tokens"] == 56
+
+
+def test_runs_of_the_same_second_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.strftime", lambda pattern: "20250101-120000")
+    first, second = MetricsSession(report=False), MetricsSession(report=False)
+    with first, second:
+        for session, value in ((first, 1.0), (second, 2.0)):
+            session.tracker.scalar(loss=value)
+            session.export(1)
+    with MetricsSession(report=False) as third:
+        third.tracker.scalar(loss=3.0)
+        third.export(1)
+    for name, value in (("20250101-120000", 1.0), ("20250101-120000-2", 2.0), ("20250101-120000-3", 3.0)):
+        records = read_metrics(Path("areal_metrics", name, "metrics.jsonl"))
+        assert [r.metrics["loss"] for r in records if isinstance(r, MetricsRecord)] == [value]
