@@ -16,6 +16,7 @@ class HostEvents:
 
     tracker: StatsTracker
     _observation: Observation
+    _steps_since_reduced: int = 0
 
     def begin(self) -> None:
         """Training work starts; nothing happens if it has already."""
@@ -43,6 +44,7 @@ class HostEvents:
             yield
         finally:
             self.end()
+            self._steps_since_reduced += 1
 
     def expect_optimizer(self, *, may_skip: bool = False) -> None:
         """The host will report its optimizer's steps (and those it skips): from now on zero of them is a number."""

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from areal_callbacks import stats_tracker
 from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.records import Records, pool
+from areal_callbacks.core.reporting import report_once
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import COUNT_SUFFIX, Export, Run
 from areal_callbacks.export import Interval, Source, join_metrics, merge_intervals, reduce_sources
@@ -82,6 +83,7 @@ class MetricsSession(HostEvents):
         self._pending: Interval | None = None
         self._publisher: Publisher | None = None
         self._attached = False
+        self._last_step = 0
         self._closed = False
         _OPEN.append(weakref.ref(self))
 
@@ -165,6 +167,8 @@ class MetricsSession(HostEvents):
         Args:
             measured: False leaves the monitors alone, e.g. where nothing was trained since the last call.
         """
+        if measured:
+            self._steps_since_reduced = 0
         interval = reduce_sources(self._sources(measured), self.topology)
         self._observation.accumulate(interval)
         if measured and self._pending is not None:  # a family that fails later would pass a part off as the whole
@@ -182,6 +186,7 @@ class MetricsSession(HostEvents):
         if self._pending is None:
             return None
         interval, self._pending = self._pending, None
+        self._last_step = step
         export = self._derive(interval, step, dict(host or {}))
         if self.topology.is_writer and not self._closed:
             self._publish(export)
@@ -237,7 +242,14 @@ class MetricsSession(HostEvents):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        """Close; after a clean block the steps since the last export go to the files, which is collective."""
+        try:
+            if kind is None and self._steps_since_reduced and not self._closed:
+                self.export(self._last_step + self._steps_since_reduced)
+        except Exception as trouble:  # noqa: BLE001 - the process group may be gone already
+            report_once("session:tail", f"the steps since the last export could not be reduced: {trouble!r}")
+        finally:
+            self.close()
 
 
 def _default_folder(config: MetricsConfig) -> Path:

@@ -42,7 +42,8 @@ def track(
                     log(metrics.export(step).metrics)
 
     Training time is what runs inside ``metrics.step()``. Call it after wrapping and before the first forward. An export
-    is a collective of all ranks and holds the time since the last one; it is the same on all ranks.
+    is a collective of all ranks and holds the time since the last one; it is the same on all ranks. Leaving the block
+    without an exception is one, too: the steps since the last export still go to the files.
 
     In torchtitan's trainer, after its ``__init__``::
 

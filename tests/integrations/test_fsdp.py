@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -63,6 +64,27 @@ def test_a_loop_on_one_process(tmp_path: Path) -> None:
     expected = routed_by_hand(model, data)
     assert loads_of(export) == {("", layer): row.tolist() for layer, row in enumerate(expected)}
     assert expected.sum() == LAYERS * TOP_K * sum(batch.numel() for batch in data)
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError])
+def test_steps_after_the_last_export_go_to_the_files_unless_the_loop_failed(error: Any, tmp_path: Path) -> None:
+    model, data = ToyMoE(), batches(5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with contextlib.suppress(RuntimeError), track(model, optimizer, output_dir=str(tmp_path), report=False) as metrics:
+        for step, batch in enumerate(data):
+            with metrics.step():
+                model(batch).sum().backward()
+                optimizer.step()
+            if step == 2:
+                metrics.export(step)
+        if error is not None:
+            raise error
+    records = [r for r in read_metrics(tmp_path / "metrics.jsonl") if isinstance(r, MetricsRecord)]
+    assert [(record.step, record.metrics["train_perf/optimizer_steps"]) for record in records] == (
+        [(2, 3), (4, 2)] if error is None else [(2, 3)]
+    )
+    expected = sum(batch.numel() for batch in (data if error is None else data[:3]))
+    assert sum(record.metrics["train_perf/tokens"] for record in records) == expected
 
 
 def test_a_model_whose_parameters_get_their_memory_later(tmp_path: Path) -> None:
