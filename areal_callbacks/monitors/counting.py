@@ -25,7 +25,8 @@ _LIBRARY.define("add_totals(Tensor totals, Tensor(a!) counts, int gate, int sign
 
 _GATES: weakref.WeakValueDictionary[int, Gate] = weakref.WeakValueDictionary()
 _NUMBERS = itertools.count()
-_ones = torch.ones(0, dtype=torch.int64)
+_ones: dict[int, Tensor] = {}
+_KEPT_LENGTHS = 16
 
 
 class Gate:
@@ -50,11 +51,13 @@ class Counter:
 
     Attributes:
         home: the tensor on the device where the router is expected to run; what compiled code uses.
+        inner: a view of its experts.
     """
 
     def __init__(self, experts: int, device: torch.device) -> None:
         self.experts = experts
         self.home = _cells(experts, device)
+        self.inner = self.home.narrow(0, 1, experts)
         self._away: dict[torch.device, Tensor] = {}
 
     def on(self, device: torch.device) -> Tensor:
@@ -86,7 +89,7 @@ def count(routed: Tensor, counter: Counter, gate: int) -> None:
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         torch.ops.areal_callbacks.count_routed(routed, counts, gate)
     else:  # nobody looks at operators: they cost half as much as what they do
-        _count_routed(routed, counts, gate)
+        _count_routed(routed, counts, gate, *((counter.inner,) if counts is counter.home else ()))
 
 
 def add_totals(totals: Tensor, counter: Counter, gate: int, sign: int) -> None:
@@ -121,8 +124,8 @@ def _cells(experts: int, device: torch.device) -> Tensor:
         return torch.zeros(experts + 2, dtype=torch.int64, device=device)
 
 
-def add_routed(routed: Tensor, counts: Tensor) -> None:
-    """Add indices or a mask to ``counts`` (int64 ``[experts + 2]``)."""
+def add_routed(routed: Tensor, counts: Tensor, inner: Tensor | None = None) -> None:
+    """Add indices or a mask to ``counts`` (int64 ``[experts + 2]``), of which ``inner`` is the view of the experts."""
     dtype = routed.dtype  # every look at a tensor costs, between the operations of a model
     if dtype == torch.bool or dtype.is_floating_point:
         chosen = (routed.reshape(-1, routed.shape[-1]) != 0).sum(0)
@@ -130,7 +133,10 @@ def add_routed(routed: Tensor, counts: Tensor) -> None:
         counts.narrow(0, 1, width).add_(chosen.narrow(0, 0, width))
     else:
         ids = routed.reshape(-1) if dtype == torch.int64 else routed.reshape(-1).long()
-        (_add_checked if counts.is_cpu else add_clamped)(ids, counts)
+        if counts.is_cpu:
+            _add_checked(ids, counts, counts.narrow(0, 1, counts.numel() - 2) if inner is None else inner)
+        else:
+            add_clamped(ids, counts)
 
 
 def add_clamped(ids: Tensor, counts: Tensor) -> None:
@@ -138,11 +144,11 @@ def add_clamped(ids: Tensor, counts: Tensor) -> None:
     counts.scatter_add_(0, (ids + 1).clamp_(0, counts.numel() - 1), torch.ones_like(ids))
 
 
-def _add_checked(ids: Tensor, counts: Tensor) -> None:
+def _add_checked(ids: Tensor, counts: Tensor, inner: Tensor) -> None:
     """The same in two thirds of the time, where an index out of range is an exception."""
     before = counts.clone()
     try:
-        counts.narrow(0, 1, counts.numel() - 2).scatter_add_(0, ids, _ones_like(ids))
+        inner.scatter_add_(0, ids, _ones_like(ids))
     except RuntimeError:
         add_clamped(ids, counts.copy_(before))  # some were added before the exception
 
@@ -152,17 +158,19 @@ def _add_totals(totals: Tensor, counts: Tensor, sign: int) -> None:
 
 
 def _ones_like(ids: Tensor) -> Tensor:
-    """Ones to scatter, kept: making them costs a quarter of the count. Not on an accelerator, where a kept tensor could
-    lie in the memory pool of a CUDA graph."""
-    global _ones
-    number, kept = len(ids), len(_ones)
-    if kept < number:
-        _ones = torch.ones(number, dtype=torch.int64)
-    return _ones.narrow(0, 0, number) if kept > number else _ones
+    """Ones to scatter, kept by length: making them costs a quarter of the count. Not on an accelerator, where a kept
+    tensor could lie in the memory pool of a CUDA graph."""
+    ones = _ones.get(len(ids))
+    if ones is None:
+        if len(_ones) >= _KEPT_LENGTHS:
+            _ones.clear()
+        with torch.inference_mode(False):
+            ones = _ones[len(ids)] = torch.ones(len(ids), dtype=torch.int64)
+    return ones
 
 
 def _gated(add: Callable[..., None]) -> Callable[..., None]:
-    def body(assignments: Tensor, counts: Tensor, number: int, *more: int) -> None:
+    def body(assignments: Tensor, counts: Tensor, number: int, *more: Any) -> None:
         gate = _GATES.get(number)
         if gate is None or not gate.is_open:
             return
