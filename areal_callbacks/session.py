@@ -151,7 +151,7 @@ class MetricsSession(HostEvents):
 
     # -- export
 
-    def export(self, step: int, host: Mapping[str, float] | None = None) -> Export:
+    def export(self, step: int, host: Mapping[str, Any] | None = None) -> Export:
         """Reduce and publish the time since the last export. Collective: every rank calls it.
 
         Args:
@@ -181,13 +181,18 @@ class MetricsSession(HostEvents):
         """Something was reduced and not emitted yet; equal on all ranks."""
         return self._pending is not None
 
-    def emit(self, step: int, host: Mapping[str, float] | None = None) -> Export | None:
-        """Derive what was reduced, publish it on the writer rank, and return it; None if nothing was reduced. Local."""
+    def emit(self, step: int, host: Mapping[str, Any] | None = None) -> Export | None:
+        """Derive what was reduced, publish it on the writer rank, and return it; None if nothing was reduced. Local.
+
+        Args:
+            step: the host's global step.
+            host: what the host logs for the same step, for the files; values that are no single number are left out.
+        """
         if self._pending is None:
             return None
         interval, self._pending = self._pending, None
         self._last_step = step
-        export = self._derive(interval, step, dict(host or {}))
+        export = self._derive(interval, step, _numbers(host or {}))
         if self.topology.is_writer and not self._closed:
             self._publish(export)
         return export
@@ -250,6 +255,15 @@ class MetricsSession(HostEvents):
             report_once("session:tail", f"the steps since the last export could not be reduced: {trouble!r}")
         finally:
             self.close()
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    scalars = {name: value.item() if _is_scalar(value) else value for name, value in values.items()}
+    return {name: float(value) for name, value in scalars.items() if isinstance(value, int | float)}
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.numel() == 1 and not value.is_complex()
 
 
 def _default_folder(config: MetricsConfig) -> Path:

@@ -8,6 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from areal_callbacks.session import MetricsSession
 
@@ -71,12 +72,12 @@ class StepExports:
             self._uneven = False
         self._reduce()
 
-    def metrics(self, step: int | None, host: Mapping[str, float] | None = None) -> dict[str, float]:
+    def metrics(self, step: int | None, host: Mapping[str, Any] | None = None) -> dict[str, float]:
         """What to add to the host's row now; empty if nothing was reduced since the last row. Local.
 
         Args:
             step: the host's, None where it gives none.
-            host: scalars of its row, for the files.
+            host: its row, for the files.
         """
         export = self._session.emit(self.steps if step is None or self._files_only else step, host)
         self._logged = (step, self.steps, export is not None)

@@ -60,11 +60,6 @@ class FabricRun:
             self._fabric.log_dict(metrics, step=step)
         self.session.close()
 
-    def release(self) -> None:
-        """Undo everything without meeting the other ranks."""
-        self._patches.undo()
-        self.session.close()
-
     def _around_step(self, original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(optimizer, Optimizer) and all(optimizer is not known for known in self._optimizers):
             self._optimizers.append(optimizer)
@@ -79,7 +74,7 @@ class FabricRun:
         return output
 
     def _around_log(self, original: Callable[..., Any], name: str, value: Any, step: int | None = None) -> Any:
-        metrics = self._exports.metrics(step, _scalars({name: value}))
+        metrics = self._exports.metrics(step, {name: value})
         output = original(name, value, step=step)
         for own, number in metrics.items():
             original(own, number, step=step)
@@ -88,8 +83,4 @@ class FabricRun:
     def _around_log_dict(
         self, original: Callable[..., Any], metrics: Mapping[str, Any], step: int | None = None
     ) -> Any:
-        return original({**metrics, **self._exports.metrics(step, _scalars(metrics))}, step=step)
-
-
-def _scalars(values: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+        return original({**metrics, **self._exports.metrics(step, metrics)}, step=step)

@@ -261,8 +261,7 @@ class AcceleratorMetrics:
         if self._exports is None:
             return {}
         self._gives_step = step is not None
-        numbers = {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
-        return self._exports.metrics(step, numbers)
+        return self._exports.metrics(step, values)
 
     def _around_end(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The tail gets a row of its own."""

@@ -59,7 +59,7 @@ class AReaLMetricsCallback(Callback):
         self._saved: dict[str, Any] = {}
         self._fabric_run: FabricRun | None = None
         self._patches = Patches()
-        self._row: dict[str, float] = {}
+        self._due_at: int | None = None
         self._events = 0
         self._batches = 0
         self._reduced_at = 0
@@ -104,8 +104,7 @@ class AReaLMetricsCallback(Callback):
         self._events += 1
         if self._events % self.config.every == 0:
             self._reduce()
-            export = self.session.emit(_log_step(trainer), _reported(trainer))
-            self._row = {} if export is None else export.metrics
+            self._due_at = _log_step(trainer)
 
     def _around_log_metrics(
         self, original: Callable[..., Any], metrics: Mapping[str, Any], step: int | None = None
@@ -114,15 +113,17 @@ class AReaLMetricsCallback(Callback):
 
         Not through ``self.log``, which repeats the last value in later rows and keeps float32 unless told otherwise.
         """
-        row, self._row = self._row, {}
-        return original({**metrics, **row}, step=step)
+        due_at, self._due_at = self._due_at, None
+        export = None if due_at is None or self.session is None else self.session.emit(due_at, metrics)
+        return original({**metrics, **({} if export is None else export.metrics)}, step=step)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The tail since the last row gets a row of its own."""
+        """The tail since the last row gets a row of its own, also what was recorded after the last batch."""
         if self.session is None:
             return
         self._reduce()
-        export = self.session.emit(_log_step(trainer), _reported(trainer))
+        self.session.reduce(measured=False)
+        export = self.session.emit(_log_step(trainer))
         if export is not None:
             for logger in trainer.loggers:
                 logger.log_metrics(export.metrics, step=export.step)
@@ -171,7 +172,7 @@ class AReaLMetricsCallback(Callback):
         elif self.session is not None:
             self.session.close()
         self._patches.undo()
-        self.session, self._row = None, {}
+        self.session = self._due_at = None
 
 
 def _topology(strategy: Any) -> Topology:
@@ -201,9 +202,3 @@ def _logs_now(trainer: Trainer, module: LightningModule) -> bool:
 def _log_step(trainer: Trainer) -> int:
     """The step that Lightning's loggers use; ``global_step`` counts every optimizer's steps."""
     return int(trainer.fit_loop.epoch_loop._batches_that_stepped)
-
-
-def _reported(trainer: Trainer) -> dict[str, float]:
-    """What the module has logged for this row, for the files."""
-    values = trainer.logged_metrics.items()
-    return {name: float(value) for name, value in values}

@@ -228,8 +228,7 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
         if self.session is None or not self._due or any(name.startswith(_EVALUATION_PREFIXES) for name in logs):
             return {}
         self._due = False
-        host = {name: float(value) for name, value in logs.items() if isinstance(value, int | float)}
-        export = self.session.emit(state.global_step, host)
+        export = self.session.emit(state.global_step, logs)
         return export.metrics if export is not None else {}
 
     def _around_rewrite(self, original: Callable[..., dict[str, Any]], logs: Mapping[str, Any]) -> dict[str, Any]:

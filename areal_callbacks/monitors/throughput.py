@@ -168,7 +168,9 @@ class ThroughputMonitor(Observer):
     def collect(self) -> Records:
         """This rank's interval, and start the next one. Waits once for the device."""
         seconds, optimizer_seconds = self.training.take(), self.optimizer.take()
-        lengths = self._lengths.take() if self._contributes_tokens else self._lengths.take() and {}
+        lengths = self._lengths.take()
+        if not self._contributes_tokens:
+            lengths = {}
         flops = self._flops(lengths)
         steps, self._optimizer_steps = self._optimizer_steps, 0
         skipped, self._skipped_steps = self._skipped_steps, 0

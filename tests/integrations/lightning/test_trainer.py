@@ -65,6 +65,7 @@ def test_the_numbers_share_the_row_of_the_loss_and_are_exact(tmp_path):
     for row in rows[:-1]:
         ours = {name: value for name, value in row.items() if name.startswith(("train_perf/", "moe_balance/"))}
         assert ours == {name: files[int(row["step"])][name] for name in ours}
+        assert files[int(row["step"])]["loss"] == row["loss"]  # of this row, not of the one before
 
 
 def test_every_logger_gets_what_user_code_records(tmp_path):
