@@ -72,3 +72,8 @@ class Run:
     output_dir: Path
     config: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
+
+    @property
+    def report(self) -> Path:
+        """Where the report of this run lies once it is closed, if one is wanted."""
+        return self.output_dir / "report.html"

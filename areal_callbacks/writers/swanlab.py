@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from areal_callbacks.config import SwanlabConfig
@@ -51,13 +52,13 @@ class SwanlabWriter:
         self._name = self._config.name or name
         self._experts = _Experts(table_every, per_expert_scalars)
         self._steps = RisingStep()
-        self._report: str | None = None
+        self._report: Path | None = None
         self._run: Any = None
         self._owner = False
 
     def open(self, run: Run) -> None:
         """Begin a run, unless there is one."""
-        self._report = str(run.output_dir / "report.html")
+        self._report = run.report
         self._run = current_swanlab_run()
         if id(self._run) in _own_runs:
             raise RuntimeError("another logger has a run open, and SwanLab has one per process")
@@ -81,10 +82,10 @@ class SwanlabWriter:
         self._owner = False
         _own_runs.discard(id(self._run))
         try:
-            if self._report is not None and os.path.exists(self._report):
+            if self._report is not None and self._report.exists():
                 import swanlab
 
-                self._run.log({"report": swanlab.Html(self._report)}, step=self._steps.after(0))
+                self._run.log({"report": swanlab.Html(str(self._report))}, step=self._steps.after(0))
         finally:
             self._run.finish()
 
@@ -132,13 +133,13 @@ class SwanlabGuest:
     ) -> None:
         self._find_run = run
         self._run: Any = None
-        self._report: str | None = None
+        self._report: Path | None = None
         self._last = 0
         self._experts = _Experts(table_every, per_expert_scalars)
 
     def open(self, run: Run) -> None:
         """Find the host's run; RuntimeError without one."""
-        self._report = str(run.output_dir / "report.html")
+        self._report = run.report
         self._run = self._find_run()
         if self._run is None:
             raise RuntimeError("the host has no SwanLab run")
@@ -152,10 +153,10 @@ class SwanlabGuest:
 
     def close(self) -> None:
         """Hand over the report, if there is one; the run stays open: it is the host's."""
-        if self._run is not None and self._report is not None and os.path.exists(self._report):
+        if self._run is not None and self._report is not None and self._report.exists():
             import swanlab
 
-            self._run.log({"report": swanlab.Html(self._report)}, step=self._last)
+            self._run.log({"report": swanlab.Html(str(self._report))}, step=self._last)
 
 
 class _Experts:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from areal_callbacks.config import TrackioConfig
@@ -46,13 +46,13 @@ class TrackioWriter:
         self._project = self._config.project or project or "areal"
         self._name = self._config.name or name
         self._experts = _Experts(table_every, per_expert_scalars)
-        self._report: str | None = None
+        self._report: Path | None = None
         self._run: Any = None
         self._last = 0
 
     def open(self, run: Run) -> None:
         """Begin a run."""
-        self._report = str(run.output_dir / "report.html")
+        self._report = run.report
         self._run = self._begin(run)
 
     def write(self, export: Export) -> None:
@@ -67,10 +67,10 @@ class TrackioWriter:
             return
         run, self._run = self._run, None
         try:
-            if self._report is not None and os.path.exists(self._report):
+            if self._report is not None and self._report.exists():
                 import trackio
 
-                run.log({"report": trackio.Html(self._report)}, step=self._last)
+                run.log({"report": trackio.Html(str(self._report))}, step=self._last)
         finally:
             run.finish()
 
@@ -119,12 +119,12 @@ class TrackioGuest:
         self._patches = Patches()
         self._waiting: dict[str, Any] = {}
         self._host: Any = None
-        self._report: str | None = None
+        self._report: Path | None = None
         self._last = 0
 
     def open(self, run: Run) -> None:
         """Find the host's run; RuntimeError without one."""
-        self._report = str(run.output_dir / "report.html")
+        self._report = run.report
         self._host = self._find_run()
         if self._host is None:
             raise RuntimeError("the host has no Trackio run")
@@ -138,10 +138,10 @@ class TrackioGuest:
     def close(self) -> None:
         """Let go of the host's run, which stays open, and hand over the report, if there is one."""
         self._patches.undo()
-        if self._host is not None and self._report is not None and os.path.exists(self._report):
+        if self._host is not None and self._report is not None and self._report.exists():
             import trackio
 
-            self._host.log({"report": trackio.Html(self._report)}, step=self._last)
+            self._host.log({"report": trackio.Html(str(self._report))}, step=self._last)
 
     def _around_log(self, original: Callable[..., Any], metrics: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         waiting, self._waiting = self._waiting, {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from areal_callbacks.config import WandbConfig
@@ -49,13 +50,13 @@ class WandbWriter:
         self._name = self._config.name or name
         self._loads = LoadsBetweenTables(table_every)
         self._steps = RisingStep()
-        self._report: str | None = None
+        self._report: Path | None = None
         self._run: Any = None
         self._owner = False
 
     def open(self, run: Run) -> None:
         """Begin a run, unless there is one."""
-        self._report = str(run.output_dir / "report.html")
+        self._report = run.report
         self._run = current_wandb_run()
         if self._run is None or self._run.id in _own_runs:
             self._run = self._begin(run)
@@ -77,10 +78,10 @@ class WandbWriter:
         self._owner = False
         _own_runs.discard(self._run.id)
         try:
-            if self._report is not None and os.path.exists(self._report):
+            if self._report is not None and self._report.exists():
                 import wandb
 
-                self._run.log({"report": wandb.Html(self._report, inject=False)})
+                self._run.log({"report": wandb.Html(str(self._report), inject=False)})
         finally:
             self._run.finish()
 
@@ -133,14 +134,14 @@ class WandbGuest:
     ) -> None:
         self._find_run = run
         self._run: Any = None
-        self._report: str | None = None
+        self._report: Path | None = None
         self._step_key = step_key
         self._gives_step = gives_step
         self._loads = LoadsBetweenTables(table_every)
 
     def open(self, run: Run) -> None:
         """Find the host's run; RuntimeError without one."""
-        self._report = str(run.output_dir / "report.html")
+        self._report = run.report
         self._run = self._find_run()
         if self._run is None:
             raise RuntimeError("the host has no W&B run")
@@ -158,10 +159,10 @@ class WandbGuest:
 
     def close(self) -> None:
         """Hand over the report, if there is one; the run stays open: it is the host's."""
-        if self._run is not None and self._report is not None and os.path.exists(self._report):
+        if self._run is not None and self._report is not None and self._report.exists():
             import wandb
 
-            self._run.log({"report": wandb.Html(self._report, inject=False)}, commit=False)
+            self._run.log({"report": wandb.Html(str(self._report), inject=False)}, commit=False)
 
 
 def current_wandb_run() -> Any:
