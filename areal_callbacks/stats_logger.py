@@ -22,14 +22,14 @@ import torch.distributed as dist
 import yaml
 
 from areal_callbacks.config import StatsLoggerConfig
-from areal_callbacks.core.reporting import logger
-from areal_callbacks.core.sections import ConfigError
+from areal_callbacks.config.sections import ConfigError
 from areal_callbacks.core.types import COUNT_SUFFIX, Export, Run
-from areal_callbacks.publisher import Publisher
 from areal_callbacks.report.writer import ReportWriter
+from areal_callbacks.safety.reporting import logger
 from areal_callbacks.writers.console import ConsoleWriter
 from areal_callbacks.writers.jsonl import JsonlWriter
 from areal_callbacks.writers.owned import owned_writers
+from areal_callbacks.writers.publisher import Publisher
 from areal_callbacks.writers.scalars import plain_scalars
 
 _SECTION = "stats_logger"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
-from areal_callbacks.core.reporting import report_once
+from areal_callbacks.safety.reporting import report_once
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup

@@ -34,10 +34,10 @@ from transformers import (
     TrainingArguments,
 )
 
-from areal_callbacks.host_events import HostEvents
 from areal_callbacks.integrations.transformers import AReaLMetricsCallback
-from areal_callbacks.monitors.module_hook import ModuleHook
+from areal_callbacks.safety.hooks import ModuleHook
 from areal_callbacks.session import MetricsSession
+from areal_callbacks.session.host_events import HostEvents
 
 ROUNDS, STEPS, WARM_UP, LOGGING_STEPS = 9, 60, 10, 10
 WIDTH, LENGTH, BATCH = 32, 32, 2

@@ -17,8 +17,8 @@ import torch
 from tabulate import tabulate
 from torch import Tensor, nn
 
-from areal_callbacks.monitors.counting import Counter, Gate, add_routed, count
-from areal_callbacks.monitors.moe_balance import MoEBalanceMonitor
+from areal_callbacks.monitors.moe_balance.counting import Counter, Gate, add_routed, count
+from areal_callbacks.monitors.moe_balance.monitor import MoEBalanceMonitor
 from areal_callbacks.monitors.training_forward import TrainingForward
 
 LAYERS, EXPERTS, TOKENS, TOP_K = 48, 128, 8192, 8

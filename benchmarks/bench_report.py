@@ -23,8 +23,8 @@ from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from browser import Browser
-from report_runs import typical_metrics
+from support.browser import Browser
+from support.report_runs import typical_metrics
 
 from areal_callbacks.report import build_report
 

@@ -17,8 +17,8 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"  # megatron.core compiles small function
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 import torch.distributed as dist
-from megatron_cpu import pretend_cuda
-from tiny_megatron import MICRO_BATCHES, Layout, batches, build, parallel
+from support.megatron_cpu import pretend_cuda
+from support.tiny_megatron import MICRO_BATCHES, Layout, batches, build, parallel
 
 from areal_callbacks.integrations.megatron import attach
 

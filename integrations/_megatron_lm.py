@@ -17,9 +17,9 @@ from typing import Any
 import megatron.core
 
 from areal_callbacks.config import MetricsConfig
-from areal_callbacks.core.reporting import report_once
 from areal_callbacks.integrations._megatron_run import AReaLMetricsCallback, Host, TrainingRun, host_scalars
-from areal_callbacks.patches import Patches
+from areal_callbacks.safety.patches import Patches
+from areal_callbacks.safety.reporting import report_once
 
 _NEEDED: dict[str, tuple[str, ...]] = {
     "setup_model_and_optimizer": (),

@@ -11,10 +11,10 @@ from typing import Any, Unpack
 from torch import nn
 
 from areal_callbacks.config import MetricsConfig, MetricsOptions
-from areal_callbacks.core.reporting import report_once
 from areal_callbacks.core.types import Export
 from areal_callbacks.integrations._megatron_session import MegatronSession, attach
-from areal_callbacks.saved_totals import SavedTotals
+from areal_callbacks.safety.reporting import report_once
+from areal_callbacks.session.saved_totals import SavedTotals
 from areal_callbacks.writers.base import MetricWriter
 from areal_callbacks.writers.guests import tensorboard_guest, wandb_guest
 

@@ -9,10 +9,10 @@ from torch import nn
 from torch.optim import Optimizer
 
 from areal_callbacks.config import MetricsConfig, MetricsOptions
-from areal_callbacks.core.reporting import report_once
 from areal_callbacks.flops.megatron import megatron_flops_estimator
-from areal_callbacks.monitors.megatron_inputs import MegatronLengths
-from areal_callbacks.patches import Patches
+from areal_callbacks.monitors.throughput.megatron_lengths import MegatronLengths
+from areal_callbacks.safety.patches import Patches
+from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.session import MetricsSession
 from areal_callbacks.topology import Topology, default_world
 

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from areal_callbacks.config import MetricsConfig, MetricsOptions
-from areal_callbacks.core.reporting import report_once
-from areal_callbacks.integrations._accelerator import (
+from areal_callbacks.integrations._accelerate_host import (
     AcceleratedOptimizer,
     Accelerator,
     free_folder,
@@ -28,10 +27,11 @@ from areal_callbacks.integrations._accelerator import (
     topology_of,
     write_totals,
 )
-from areal_callbacks.monitors.sequence_lengths import sequence_lengths
-from areal_callbacks.patches import Patches
+from areal_callbacks.monitors.throughput.lengths import sequence_lengths
+from areal_callbacks.safety.patches import Patches
+from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.session import MetricsSession
-from areal_callbacks.step_exports import StepExports
+from areal_callbacks.session.step_exports import StepExports
 
 _ATTRIBUTE = "_areal_callbacks"
 

@@ -10,8 +10,8 @@ from typing import Any, Unpack
 import torch
 
 from areal_callbacks.config import MetricsConfig, MetricsOptions
-from areal_callbacks.integrations._fabric import FabricRun
-from areal_callbacks.patches import Patches
+from areal_callbacks.integrations._lightning_fabric import FabricRun
+from areal_callbacks.safety.patches import Patches
 from areal_callbacks.session import MetricsSession
 from areal_callbacks.topology import Topology
 from areal_callbacks.writers.base import MetricWriter

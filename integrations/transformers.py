@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from areal_callbacks.config import MetricsConfig, MetricsOptions
-from areal_callbacks.core.reporting import report_once
-from areal_callbacks.integrations._hf_guests import guests_of
-from areal_callbacks.integrations._hf_trainer import (
+from areal_callbacks.integrations._transformers_guests import guests_of
+from areal_callbacks.integrations._transformers_host import (
     ExportableState,
     Trainer,
     TrainerCallback,
@@ -22,7 +21,8 @@ from areal_callbacks.integrations._hf_trainer import (
     optimizer_of,
     topology_of,
 )
-from areal_callbacks.patches import Patches
+from areal_callbacks.safety.patches import Patches
+from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.session import MetricsSession
 
 _EVALUATION_PREFIXES = ("eval_", "test_")

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from areal_callbacks import workflow_context
-from areal_callbacks.core.guard import Observer, guarded
-from areal_callbacks.core.reporting import report_once
 from areal_callbacks.integrations.transformers import AReaLMetricsCallback
-from areal_callbacks.patches import Patches
 from areal_callbacks.ppo.diagnostics import PolicyDiagnostics
 from areal_callbacks.ppo.update import Clip, combine_rewards
+from areal_callbacks.safety.guard import Observer, guarded
+from areal_callbacks.safety.patches import Patches
+from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.session import MetricsSession
 
 try:

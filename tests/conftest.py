@@ -8,10 +8,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "0")
 
 import pytest
-from distributed import Ranks
-from writers.readback import offline_trackers  # noqa: F401 - a fixture
+from support.distributed import Ranks
+from support.readback import offline_trackers  # noqa: F401 - a fixture
 
-from areal_callbacks.core import reporting
+from areal_callbacks.safety import reporting
 
 
 @pytest.fixture(scope="session")

@@ -19,9 +19,9 @@ from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 import areal_callbacks
 from areal_callbacks import MetricsConfig, MetricsSession, stats_tracker
-from areal_callbacks.core.sections import Section, Switch, hints
-from areal_callbacks.monitors.moe_balance import MoEBalanceMonitor
-from areal_callbacks.monitors.throughput import ThroughputMonitor
+from areal_callbacks.config.sections import Section, Switch, hints
+from areal_callbacks.monitors.moe_balance.monitor import MoEBalanceMonitor
+from areal_callbacks.monitors.throughput.monitor import ThroughputMonitor
 from areal_callbacks.ppo.diagnostics import PolicyDiagnostics
 from areal_callbacks.ppo.update import Clip
 from areal_callbacks.stats_tracker import ReduceType

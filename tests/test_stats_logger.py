@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from distributed import Ranks
-from writers.everywhere import everywhere, files_of
-from writers.readback import jsonl_rows, messages, trackio_config, wandb_file, wandb_history, wandb_rows, wandb_table
+from support.distributed import Ranks
+from support.everywhere import everywhere, files_of
+from support.readback import jsonl_rows, messages, trackio_config, wandb_file, wandb_history, wandb_rows, wandb_table
 
 from areal_callbacks import StatsLogger
 from areal_callbacks.config import StatsLoggerConfig

@@ -7,8 +7,8 @@ import logging
 import pytest
 import torch
 import torch.distributed as dist
-from distributed import Ranks
-from fake_ranks import rank_of
+from support.distributed import Ranks
+from support.fake_ranks import rank_of
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from areal_callbacks.topology import Topology

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from distributed import Ranks
-from writers.everywhere import assert_trackers_equal_jsonl, everywhere
-from writers.readback import (
+from support.distributed import Ranks
+from support.everywhere import assert_trackers_equal_jsonl, everywhere
+from support.readback import (
     jsonl_rows,
     messages,
     offline_environment,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from writers.readback import (
+from support.readback import (
     jsonl_rows,
     messages,
     offline_environment,
@@ -24,8 +24,8 @@ from writers.readback import (
 
 from areal_callbacks import StatsLogger
 from areal_callbacks.core.types import Export, Run
-from areal_callbacks.publisher import Publisher
 from areal_callbacks.writers.jsonl import JsonlWriter
+from areal_callbacks.writers.publisher import Publisher
 from areal_callbacks.writers.swanlab import SwanlabWriter
 from areal_callbacks.writers.tensorboard import TensorBoardWriter
 from areal_callbacks.writers.trackio import TrackioWriter

@@ -15,7 +15,7 @@ from tabulate import tabulate
 if TYPE_CHECKING:
     from torch import nn
 
-    from areal_callbacks.monitors.routers import Router
+    from areal_callbacks.monitors.moe_balance.routers import Router
 
 
 @click.command("inspect")
@@ -103,7 +103,7 @@ def _model_classes(config: Any) -> Iterator[Any]:
 
 
 def _routers(model: nn.Module) -> str:
-    from areal_callbacks.monitors.routers import find_routers, unrecognised_routers
+    from areal_callbacks.monitors.moe_balance.routers import find_routers, unrecognised_routers
 
     routers = find_routers(model)
     unknown = unrecognised_routers(model)

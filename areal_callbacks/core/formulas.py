@@ -26,7 +26,7 @@ from typing import TypeAlias
 
 from torch import Tensor
 
-from areal_callbacks.core.reporting import report_once
+from areal_callbacks.safety.reporting import report_once
 
 Derive: TypeAlias = Callable[[list[float]], Mapping[str, float]]
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from areal_callbacks.core.formulas import derived
-from areal_callbacks.core.reporting import report_once
 from areal_callbacks.core.summary import empty_rows, merge_rows_
 from areal_callbacks.core.types import COUNT_SUFFIX, ReduceType
+from areal_callbacks.safety.reporting import report_once
 
 Key: TypeAlias = tuple[str, ReduceType]
 

@@ -25,8 +25,8 @@ import torch.distributed as dist
 
 from areal_callbacks.core.packing import HEAD, Buffers, Families, Plan, Signature, pack, signature, sizes, unpack
 from areal_callbacks.core.records import Records
-from areal_callbacks.core.reporting import report_once
 from areal_callbacks.core.schema import Schema
+from areal_callbacks.safety.reporting import report_once
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup

@@ -12,9 +12,9 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 from torch.utils.module_tracker import ModuleTracker
 
-from areal_callbacks.core.guard import Observer, guarded
-from areal_callbacks.monitors.module_hook import ModuleHook
-from areal_callbacks.patches import Patches
+from areal_callbacks.safety.guard import Observer, guarded
+from areal_callbacks.safety.hooks import ModuleHook
+from areal_callbacks.safety.patches import Patches
 
 
 class ForwardListener(Protocol):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from areal_callbacks.core.reporting import report_once
 from areal_callbacks.report.build import build_report
+from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.writers import jsonl
 
 if TYPE_CHECKING:

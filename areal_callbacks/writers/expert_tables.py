@@ -7,7 +7,7 @@ import json
 from typing import Any, Literal, NamedTuple
 
 from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
-from areal_callbacks.core.reporting import report_once
+from areal_callbacks.safety.reporting import report_once
 
 TABLE = "moe_balance/expert_loads"
 HOTTEST_TABLE = "moe_balance/hottest_experts"

@@ -24,7 +24,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from areal_callbacks.core.redact import json_number, redact
+from areal_callbacks.writers.redact import json_number, redact
 
 if TYPE_CHECKING:
     from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads

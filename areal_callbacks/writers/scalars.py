@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from areal_callbacks.core.reporting import report_once
+from areal_callbacks.safety.reporting import report_once
 
 
 def plain_scalars(values: Mapping[str, Any]) -> dict[str, float]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from areal_callbacks.config import SwanlabConfig
-from areal_callbacks.core.redact import redact
-from areal_callbacks.core.reporting import report_once
+from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.writers.expert_tables import ExpertScalars, LoadsBetweenTables, heat_maps
+from areal_callbacks.writers.redact import redact
 from areal_callbacks.writers.scalars import RisingStep, plain_scalars
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from areal_callbacks.config import TrackioConfig
-from areal_callbacks.core.redact import redact
-from areal_callbacks.core.reporting import report_once
-from areal_callbacks.patches import Patches
+from areal_callbacks.safety.patches import Patches
+from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.writers.expert_images import enlarged, expert_load_images
 from areal_callbacks.writers.expert_tables import HOTTEST_TABLE, ExpertScalars, LoadsBetweenTables, hottest_experts
+from areal_callbacks.writers.redact import redact
 from areal_callbacks.writers.scalars import plain_scalars
 
 if TYPE_CHECKING:

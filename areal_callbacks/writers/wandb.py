@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from areal_callbacks.config import WandbConfig
-from areal_callbacks.core.redact import redact
-from areal_callbacks.core.reporting import report_once
+from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.writers.expert_tables import TABLE, LoadsBetweenTables, Rows, expert_table
+from areal_callbacks.writers.redact import redact
 from areal_callbacks.writers.scalars import RisingStep, plain_scalars
 
 if TYPE_CHECKING:

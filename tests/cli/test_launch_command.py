@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
-from tiny_trainer import metric_records
+from support.tiny_trainer import metric_records
 
 from areal_callbacks import MetricsConfig
 from areal_callbacks.cli import launch, main
@@ -31,7 +31,7 @@ CPU = {"compute_environment": "LOCAL_MACHINE", "distributed_type": "NO", "use_cp
 LOOP = """
 import argparse, json, sys
 from pathlib import Path
-from tiny_accelerate import Loop
+from support.tiny_accelerate import Loop
 from accelerate import Accelerator
 
 parser = argparse.ArgumentParser()
@@ -49,7 +49,7 @@ Path(f"told_{accelerator.process_index}.json").write_text(json.dumps(told))
 """  # neither logs nor ends the training
 
 TRAINER = """
-from tiny_trainer import Sequences, arguments, moe_model
+from support.tiny_trainer import Sequences, arguments, moe_model
 from transformers import Trainer
 
 trainer = Trainer(moe_model(), arguments("trainer"), train_dataset=Sequences())
@@ -60,7 +60,7 @@ assert "_areal_callbacks" not in vars(trainer.accelerator)
 LIGHTNING = """
 import lightning.pytorch as pl
 import torch
-from tiny_trainer import Sequences, moe_model
+from support.tiny_trainer import Sequences, moe_model
 
 class Module(pl.LightningModule):
     def __init__(self):
@@ -205,7 +205,7 @@ class TestScripts:
 
 
 def all_tokens() -> int:
-    from tiny_trainer import Sequences
+    from support.tiny_trainer import Sequences
 
     return sum(int(row["attention_mask"].sum()) for row in (Sequences()[index] for index in range(16)))
 

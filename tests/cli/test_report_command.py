@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
-from report_runs import export, write_run
+from support.report_runs import export, write_run
 
 from areal_callbacks.cli.report import command
 

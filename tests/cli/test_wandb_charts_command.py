@@ -15,7 +15,7 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from report_runs import export, write_run
+from support.report_runs import export, write_run
 
 from areal_callbacks.charts import CHARTS, load_chart
 from areal_callbacks.cli.wandb_charts import command

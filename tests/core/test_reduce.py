@@ -17,12 +17,12 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from areal_callbacks import stats_tracker
-from areal_callbacks.core import reporting
 from areal_callbacks.core.records import Records
 from areal_callbacks.core.reduce import buffer_device, reduce
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import ReduceType
-from areal_callbacks.export import Source, join_metrics, merge_intervals, reduce_sources
+from areal_callbacks.safety import reporting
+from areal_callbacks.session.exporter import Source, join_metrics, merge_intervals, reduce_sources
 from areal_callbacks.topology import Topology
 
 INF, NAN = math.inf, math.nan

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from flops.reference_models import build_config
+from support.flops_references import build_config
 
 from areal_callbacks.flops import get_flops_estimator
 from areal_callbacks.flops.megatron import megatron_flops_estimator

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from flops.reference_models import REFERENCE_MODELS, build_config
-from flops.tiny_models import ALL_TINY_MODELS, TINY_MODELS
+from support.flops_references import REFERENCE_MODELS, build_config
+from support.tiny_models import ALL_TINY_MODELS, TINY_MODELS
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM
 

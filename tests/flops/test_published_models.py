@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from flops.reference_models import REFERENCE_MODELS, build_config
+from support.flops_references import REFERENCE_MODELS, build_config
 
 from areal_callbacks.flops import TrainingFlops, get_flops_estimator
 

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from flops.reference_models import REFERENCE_MODELS, build_config
-from flops.tiny_models import ALL_TINY_MODELS, TINY_MODELS
+from support.flops_references import REFERENCE_MODELS, build_config
+from support.tiny_models import ALL_TINY_MODELS, TINY_MODELS
 from transformers import CONFIG_MAPPING
 
 from areal_callbacks.flops import get_flops_estimator, register_flops_estimator, supported_model_types

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import hosts
 import numpy as np
 import pytest
 import torch
-from distributed import Ranks
-from tiny_trainer import EXPERTS, LAYERS, TOP_K, moe_config, moe_model
+from support import hosts
+from support.distributed import Ranks
+from support.tiny_trainer import EXPERTS, LAYERS, TOP_K, moe_config, moe_model
 
 from areal_callbacks import get_flops_estimator
 from areal_callbacks.writers.jsonl import ExpertLoadsRecord, MetricsRecord, read_metrics

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import hosts
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from distributed import Ranks
-from monitors.toy_moe import LAYERS, TOP_K, ToyMoE, batches, routed_by_hand
-from tiny_trainer import moe_config, moe_model
+from support import hosts
+from support.distributed import Ranks
+from support.tiny_trainer import moe_config, moe_model
+from support.toy_moe import LAYERS, TOP_K, ToyMoE, batches, routed_by_hand
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard

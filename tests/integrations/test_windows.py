@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from areal_callbacks.monitors import throughput
-from areal_callbacks.monitors.device_timer import WallTimer
+from areal_callbacks.monitors.throughput import monitor as throughput
+from areal_callbacks.monitors.throughput.timer import WallTimer
 from areal_callbacks.writers.jsonl import MetricsRecord, read_metrics
 
 FORWARD, BACKWARD, OPTIMIZER, ZERO_GRAD, DATA, EVALUATION = (10**place for place in range(6))

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from areal_callbacks.core.reporting import logger
 from areal_callbacks.monitors.training_forward import TrainingForward
+from areal_callbacks.safety.reporting import logger
 
 
 class Probe(nn.Module):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ppo.reference import THRESHOLDS, below
+from support.ppo_reference import THRESHOLDS, below
 
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.ppo.quantiles import BINS, QUANTILES, RELATIVE_ERROR, log_bins, quantiles

@@ -20,7 +20,7 @@ def values_of(rank: int, step: int) -> list[float]:
 
 def train(_group: Any, folder: str) -> list[dict[str, Any]]:
     import torch.distributed as dist
-    from tiny_trainer import make_trainer
+    from support.tiny_trainer import make_trainer
     from transformers import TrainerCallback
 
     from areal_callbacks.integrations.transformers import AReaLMetricsCallback

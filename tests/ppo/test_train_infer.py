@@ -9,7 +9,7 @@ from types import FunctionType, ModuleType
 import numpy as np
 import pytest
 import torch
-from ppo.reference import THRESHOLDS, below, scales, specified
+from support.ppo_reference import THRESHOLDS, below, scales, specified
 
 from areal_callbacks import stats_tracker
 from areal_callbacks.core.tracker import StatsTracker

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from ppo.reference import below
+from support.ppo_reference import below
 
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.ppo.advantages import log_advantage_stats

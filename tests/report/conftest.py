@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from browser import Browser
+from support.browser import Browser
 
 
 @pytest.fixture(scope="session")

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import Browser
 from numpy.typing import NDArray
 from PIL import Image
-from report_runs import export, typical_metrics, write_run
 from selenium.webdriver.common.keys import Keys
+from support.browser import Browser
+from support.report_runs import export, typical_metrics, write_run
 
 from areal_callbacks.report import build_report
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from report_runs import export, typical_metrics, write_run
+from support.report_runs import export, typical_metrics, write_run
 
 from areal_callbacks.report import build_report, find_metrics
 from areal_callbacks.report.locate import run_names

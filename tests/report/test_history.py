@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_runs import START, export, write_run
+from support.report_runs import START, export, write_run
 
 from areal_callbacks.report.history import History, read_history
 from areal_callbacks.report.snapshots import CAPACITY

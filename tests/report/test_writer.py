@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from report_runs import export
+from support.report_runs import export
 
 from areal_callbacks import MetricsSession
 from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.types import Export, Run
-from areal_callbacks.publisher import default_publisher
 from areal_callbacks.report import ReportWriter
 from areal_callbacks.writers.base import MetricWriter
+from areal_callbacks.writers.publisher import default_publisher
 
 
 def test_it_is_a_metric_writer() -> None:

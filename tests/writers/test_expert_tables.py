@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from writers.readback import messages
+from support.readback import messages
 
 from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
 from areal_callbacks.writers.expert_images import enlarged

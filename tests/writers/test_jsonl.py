@@ -212,7 +212,7 @@ VICTIM = """
 import sys, time
 from pathlib import Path
 from areal_callbacks.core.types import Export, Run
-from areal_callbacks.publisher import Publisher
+from areal_callbacks.writers.publisher import Publisher
 from areal_callbacks.writers.jsonl import JsonlWriter
 publisher = Publisher([], run=Run(Path(sys.argv[1])), synchronous=[JsonlWriter()])
 for step in range(30):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from writers.readback import messages
+from support.readback import messages
 
 from areal_callbacks.writers.scalars import plain_scalars
 

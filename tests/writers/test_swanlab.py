@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import swanlab
 import torch
-from writers.readback import equal, jsonl_rows, messages, swanlab_charts, swanlab_rows, swanlab_text
+from support.readback import equal, jsonl_rows, messages, swanlab_charts, swanlab_rows, swanlab_text
 
 from areal_callbacks.config import SwanlabConfig
 from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
 from areal_callbacks.core.types import Export, Run
-from areal_callbacks.publisher import Publisher
 from areal_callbacks.writers.base import MetricWriter
 from areal_callbacks.writers.jsonl import JsonlWriter
+from areal_callbacks.writers.publisher import Publisher
 from areal_callbacks.writers.swanlab import SwanlabGuest, SwanlabWriter, current_swanlab_run
 
 OFFLINE = SwanlabConfig(mode="offline", project="p")

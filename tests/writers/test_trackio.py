@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from writers.readback import (
+from support.readback import (
     equal,
     jsonl_rows,
     messages,
@@ -22,9 +22,9 @@ from writers.readback import (
 from areal_callbacks.config import TrackioConfig
 from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
 from areal_callbacks.core.types import Export, Run
-from areal_callbacks.publisher import Publisher
 from areal_callbacks.writers.base import MetricWriter
 from areal_callbacks.writers.jsonl import JsonlWriter
+from areal_callbacks.writers.publisher import Publisher
 from areal_callbacks.writers.trackio import TrackioGuest, TrackioWriter, current_trackio_run
 
 KEY = "moe_balance/expert_loads"

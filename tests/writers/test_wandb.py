@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import wandb
-from writers.readback import (
+from support.readback import (
     equal,
     jsonl_rows,
     messages,
@@ -24,9 +24,9 @@ from writers.readback import (
 from areal_callbacks.config import WandbConfig
 from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
 from areal_callbacks.core.types import Export, Run
-from areal_callbacks.publisher import Publisher
 from areal_callbacks.writers.base import MetricWriter
 from areal_callbacks.writers.jsonl import JsonlWriter
+from areal_callbacks.writers.publisher import Publisher
 from areal_callbacks.writers.wandb import WandbGuest, WandbWriter, current_wandb_run
 
 pytestmark = pytest.mark.filterwarnings(

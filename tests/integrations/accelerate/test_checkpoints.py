@@ -6,11 +6,11 @@ import json
 
 import pytest
 import torch
-from tiny_accelerate import Loop, flops_of, make_accelerator
-from tiny_trainer import metric_records
-from writers.readback import messages
+from support.readback import messages
+from support.tiny_accelerate import Loop, flops_of, make_accelerator
+from support.tiny_trainer import metric_records
 
-from areal_callbacks.integrations._accelerator import TOTALS_FILE
+from areal_callbacks.integrations._accelerate_host import TOTALS_FILE
 from areal_callbacks.integrations.accelerate import enable
 
 QUIET = {"report": False}

@@ -9,8 +9,9 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from tiny_accelerate import Loop, Rows, flops_of, hooks_of, make_accelerator
-from tiny_trainer import (
+from support.readback import jsonl_rows, messages
+from support.tiny_accelerate import Loop, Rows, flops_of, hooks_of, make_accelerator
+from support.tiny_trainer import (
     EXPERTS,
     LAYERS,
     TOP_K,
@@ -22,7 +23,6 @@ from tiny_trainer import (
 )
 from torch import nn
 from torch.utils.data import DataLoader
-from writers.readback import jsonl_rows, messages
 
 from areal_callbacks import stats_tracker
 from areal_callbacks.integrations.accelerate import enable

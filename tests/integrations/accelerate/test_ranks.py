@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Ranks
-from tiny_accelerate import flops_of
-from tiny_trainer import LAYERS, TOP_K, WIDTH, metric_records, total_loads
-from writers.readback import tensorboard_rows
+from support.distributed import Ranks
+from support.readback import tensorboard_rows
+from support.tiny_accelerate import flops_of
+from support.tiny_trainer import LAYERS, TOP_K, WIDTH, metric_records, total_loads
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,7 @@ def _result(loop: Any, **more: Any) -> dict[str, Any]:
 
 def data_parallel(_group: Any, folder: str, who: str) -> dict[str, Any]:
     import torch
-    from tiny_accelerate import Loop, Rows, make_accelerator
+    from support.tiny_accelerate import Loop, Rows, make_accelerator
 
     from areal_callbacks import stats_tracker
     from areal_callbacks.integrations.accelerate import enable
@@ -72,7 +72,7 @@ def data_parallel(_group: Any, folder: str, who: str) -> dict[str, Any]:
 def uneven(_group: Any, folder: str) -> dict[str, Any]:
     import torch
     from accelerate import Accelerator
-    from tiny_accelerate import Loop, make_accelerator
+    from support.tiny_accelerate import Loop, make_accelerator
 
     from areal_callbacks.integrations.accelerate import enable
 
@@ -98,7 +98,7 @@ def fully_sharded(_group: Any, folder: str) -> dict[str, Any]:
     """Accelerate chooses FSDP for accelerators only, so it is told that it has."""
     from accelerate import FullyShardedDataParallelPlugin, ParallelismConfig
     from accelerate.utils import DistributedType
-    from tiny_accelerate import Loop, make_accelerator
+    from support.tiny_accelerate import Loop, make_accelerator
 
     from areal_callbacks.integrations.accelerate import enable
 
@@ -122,8 +122,8 @@ def tensor_parallel(_group: Any, folder: str) -> dict[str, Any]:
     import torch.distributed as dist
     from accelerate import ParallelismConfig
     from accelerate.utils import DistributedType
-    from tiny_accelerate import Loop, make_accelerator
-    from tiny_trainer import moe_model
+    from support.tiny_accelerate import Loop, make_accelerator
+    from support.tiny_trainer import moe_model
     from transformers import AutoModelForCausalLM
     from transformers.distributed import DistributedConfig
 
@@ -150,8 +150,8 @@ def context_parallel(_group: Any, folder: str) -> dict[str, Any]:
     """Batches are really cut in place over a mesh. Attention stays inside the parts: it has no ring kernel on CPUs."""
     import torch
     from accelerate import ParallelismConfig
-    from tiny_accelerate import Loop, make_accelerator
-    from tiny_trainer import moe_model
+    from support.tiny_accelerate import Loop, make_accelerator
+    from support.tiny_trainer import moe_model
 
     from areal_callbacks.integrations.accelerate import enable
 
@@ -179,7 +179,7 @@ def context_parallel(_group: Any, folder: str) -> dict[str, Any]:
 def sequence_parallel(_group: Any, folder: str) -> dict[str, Any]:
     """As with DeepSpeed's adapter of the data loader, which is not installed here: every rank gets half the columns."""
     from accelerate import ParallelismConfig
-    from tiny_accelerate import Loop, make_accelerator
+    from support.tiny_accelerate import Loop, make_accelerator
 
     from areal_callbacks.integrations.accelerate import enable
 
@@ -196,7 +196,7 @@ def sequence_parallel(_group: Any, folder: str) -> dict[str, Any]:
 
 
 def whole_batches() -> list[dict[str, Any]]:
-    from tiny_trainer import Sequences
+    from support.tiny_trainer import Sequences
     from torch.utils.data import DataLoader
 
     return list(DataLoader(Sequences(), 2))

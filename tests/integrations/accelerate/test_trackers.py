@@ -6,9 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_accelerate import Loop, make_accelerator
-from tiny_trainer import EXPERTS, LAYERS, load_records, metric_records
-from writers.readback import (
+from support.readback import (
     equal,
     single,
     tensorboard_events,
@@ -18,6 +16,8 @@ from writers.readback import (
     wandb_rows,
     wandb_table,
 )
+from support.tiny_accelerate import Loop, make_accelerator
+from support.tiny_trainer import EXPERTS, LAYERS, load_records, metric_records
 
 from areal_callbacks.integrations.accelerate import enable
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from lightning.fabric import Fabric
 from lightning.pytorch.loggers import CSVLogger
-from tiny_lightning import csv_rows
-from tiny_trainer import Sequences, moe_model
+from support.tiny_lightning import csv_rows
+from support.tiny_trainer import Sequences, moe_model
 from torch.utils.data import DataLoader
 
 from areal_callbacks import stats_tracker

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from tiny_lightning import Module, csv_rows, trainer
-from tiny_trainer import EXPERTS, LAYERS, TOP_K, WIDTH, Sequences
+from support.tiny_lightning import Module, csv_rows, trainer
+from support.tiny_trainer import EXPERTS, LAYERS, TOP_K, WIDTH, Sequences
 from torch import nn
 from torch.utils.data import DataLoader
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
-from tiny_lightning import Module, csv_rows, trainer
-from tiny_trainer import Sequences
+from support.readback import tensorboard_rows
+from support.tiny_lightning import Module, csv_rows, trainer
+from support.tiny_trainer import Sequences
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from writers.readback import tensorboard_rows
 
 from areal_callbacks import stats_tracker
 from areal_callbacks.integrations.lightning import AReaLMetricsCallback

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import Ranks
-from tiny_megatron import EXPERTS, LENGTH, MICRO_BATCHES, ROWS, TOP_K, VOCABULARY
+from support.distributed import Ranks
+from support.tiny_megatron import EXPERTS, LENGTH, MICRO_BATCHES, ROWS, TOP_K, VOCABULARY
 
-JOBS = Path(__file__).with_name("jobs.py")
+JOBS = Path(__file__).parents[2] / "support" / "megatron_jobs.py"
 """Run by name: importing it would change torch in this process."""
 
 pytestmark = pytest.mark.slow

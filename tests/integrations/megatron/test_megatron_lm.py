@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import Ranks
+from support.distributed import Ranks
+from support.readback import wandb_file, wandb_history, wandb_table
+from support.tiny_megatron import LENGTH, MICRO_BATCHES, ROWS, TOP_K
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tiny_megatron import LENGTH, MICRO_BATCHES, ROWS, TOP_K
-from writers.readback import wandb_file, wandb_history, wandb_table
 
-from areal_callbacks.saved_totals import FILE_NAME as TOTALS
+from areal_callbacks.session.saved_totals import FILE_NAME as TOTALS
 from areal_callbacks.writers.jsonl import ExpertLoadsRecord, MetricsRecord, read_metrics
 
 pytestmark = pytest.mark.slow
 
-HERE = Path(__file__).parent
-JOBS = HERE / "jobs.py"
+SUPPORT = Path(__file__).parents[2] / "support"
+JOBS = SUPPORT / "megatron_jobs.py"
 TOKENS = MICRO_BATCHES * ROWS * LENGTH
 """Of one iteration: both ranks are stages of one pipeline."""
 
@@ -234,9 +234,9 @@ def test_another_signature_is_named(ranks: Ranks) -> None:
 def test_an_unchanged_script_under_torchrun(tmp_path: Path) -> None:
     arguments = ["--train-iters", "3", "--tensorboard-dir", str(tmp_path / "tensorboard")]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["-m", "areal_callbacks.integrations.megatron", str(HERE / "megatron_lm" / "pretrain_tiny.py")]
+    command += ["-m", "areal_callbacks.integrations.megatron", str(SUPPORT / "megatron_lm" / "pretrain_tiny.py")]
     options = {"output_dir": str(tmp_path), "every": 2, "report": False}
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1]), "AREAL_CALLBACKS": json.dumps(options)}
+    environment = {**os.environ, "PYTHONPATH": str(SUPPORT.parent), "AREAL_CALLBACKS": json.dumps(options)}
     environment["OMP_NUM_THREADS"] = "1"
     done = subprocess.run(
         [*command, *arguments, "--log-interval", "1"],

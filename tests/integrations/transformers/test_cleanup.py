@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_trainer import (
+from support.tiny_trainer import (
     RecordingTrainer,
     Recount,
     make_trainer,

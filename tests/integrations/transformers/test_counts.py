@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from tiny_trainer import (
+from support.tiny_trainer import (
     LAYERS,
     TOP_K,
     WIDTH,

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 from accelerate.utils import DistributedType
-from distributed import Ranks
-from tiny_trainer import (
+from support.distributed import Ranks
+from support.tiny_trainer import (
     Recount,
     dense_model,
     load_records,
@@ -30,8 +30,8 @@ from torch import nn
 from transformers import TrainerCallback
 
 from areal_callbacks import register_flops_estimator
-from areal_callbacks.core.reporting import logger
 from areal_callbacks.integrations.transformers import AReaLMetricsCallback
+from areal_callbacks.safety.reporting import logger
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -141,7 +141,7 @@ def one_failing_rank(_group: Any, folder: str) -> dict[str, Any]:
     import torch.distributed as dist
 
     from areal_callbacks import stats_tracker
-    from areal_callbacks.core import reporting
+    from areal_callbacks.safety import reporting
 
     class Records(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -171,7 +171,7 @@ def one_failing_rank(_group: Any, folder: str) -> dict[str, Any]:
 def test_a_family_that_fails_on_one_rank_is_absent_on_both_and_statistics_are_pooled(
     two_ranks: Ranks, tmp_path: Path
 ) -> None:
-    from writers.readback import tensorboard_rows
+    from support.readback import tensorboard_rows
 
     first, second = two_ranks.run(one_failing_rank, str(tmp_path))
     pooled = {"ppo_actor/loss/avg": 4.0, "ppo_actor/loss/min": 1.0, "ppo_actor/loss/max": 7.0, "ppo_actor/valid": 3.0}

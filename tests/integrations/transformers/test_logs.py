@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_trainer import make_trainer, mask_lengths, metric_records, our_rows
+from support.readback import offline_trackers, single, tensorboard_rows, wandb_file, wandb_history
+from support.tiny_trainer import make_trainer, mask_lengths, metric_records, our_rows
 from transformers import TrainerCallback
-from writers.readback import offline_trackers, single, tensorboard_rows, wandb_file, wandb_history
 
 from areal_callbacks import stats_tracker
 from areal_callbacks.integrations.transformers import AReaLMetricsCallback

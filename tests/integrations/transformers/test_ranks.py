@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Ranks
-from tiny_trainer import LAYERS, TOP_K, VOCABULARY, metric_records, squares, total_loads
+from support.distributed import Ranks
+from support.tiny_trainer import LAYERS, TOP_K, VOCABULARY, metric_records, squares, total_loads
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +18,7 @@ FLOPS = "train_perf/estimated_flops"
 
 
 def _count(trainer: Any, recount: Any) -> dict[str, Any]:
-    from tiny_trainer import mask_lengths, our_rows
+    from support.tiny_trainer import mask_lengths, our_rows
 
     recount.remove()
     return {
@@ -30,7 +30,7 @@ def _count(trainer: Any, recount: Any) -> dict[str, Any]:
 
 
 def _trainer(folder: str, **options: Any) -> tuple[Any, Any]:
-    from tiny_trainer import Recount, make_trainer, moe_model
+    from support.tiny_trainer import Recount, make_trainer, moe_model
 
     from areal_callbacks import register_flops_estimator
     from areal_callbacks.integrations.transformers import AReaLMetricsCallback
@@ -68,7 +68,7 @@ def data_parallel(_group: Any, folder: str, checkpointing: bool | None) -> dict[
 def sharded_at_load(_group: Any, folder: str, **sizes: int) -> dict[str, Any]:
     """The Trainer's own FSDP2 and tensor parallelism."""
     import torch.distributed as dist
-    from tiny_trainer import moe_model
+    from support.tiny_trainer import moe_model
     from transformers import AutoModelForCausalLM
     from transformers.distributed import DistributedConfig
 
@@ -93,7 +93,7 @@ def tensor_parallel(_group: Any, folder: str) -> dict[str, Any]:
 def context_parallel(_group: Any, folder: str) -> dict[str, Any]:
     """Batches are really cut in place over a mesh. Attention stays inside the parts: it has no ring kernel on CPUs."""
     from accelerate import ParallelismConfig
-    from tiny_trainer import moe_model
+    from support.tiny_trainer import moe_model
 
     model = moe_model(attention="eager")
     with _meshes_of_cpu_ranks():
@@ -148,7 +148,7 @@ def test_tensor_parallel_ranks_count_once(two_ranks: Ranks, tmp_path: Path) -> N
 def test_context_parallel_ranks_count_whole_sequences_once_and_their_own_routes(
     two_ranks: Ranks, tmp_path: Path
 ) -> None:
-    from tiny_trainer import WIDTH
+    from support.tiny_trainer import WIDTH
 
     first, second = two_ranks.run(context_parallel, str(tmp_path))
     assert set(first["widths"] + second["widths"]) == {WIDTH // 2}
@@ -159,7 +159,7 @@ def test_context_parallel_ranks_count_whole_sequences_once_and_their_own_routes(
 
 def plain_loop(_group: Any) -> tuple[str, dict[str, Any]]:
     """Sharded after loading, driven by a session: the Trainer itself puts FSDP aside on CPU ranks."""
-    from tiny_trainer import Recount, moe_model
+    from support.tiny_trainer import Recount, moe_model
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from distributed import Ranks
-from tiny_trainer import RecordingTrainer, make_trainer, mask_lengths, metric_records, our_rows, squares
+from support.distributed import Ranks
+from support.tiny_trainer import RecordingTrainer, make_trainer, mask_lengths, metric_records, our_rows, squares
 
-from areal_callbacks.core.reporting import logger
 from areal_callbacks.integrations.transformers import AReaLMetricsCallback
+from areal_callbacks.safety.reporting import logger
 
 RESTORE = "restore_callback_states_from_checkpoint"
 

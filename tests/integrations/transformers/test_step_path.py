@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from distributed import Ranks
+from support.distributed import Ranks
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -78,7 +78,7 @@ class Watch(TorchDispatchMode):
 
 
 def watched_training(folder: str, **options: Any) -> Watch:
-    from tiny_trainer import make_trainer
+    from support.tiny_trainer import make_trainer
     from transformers import TrainerCallback
 
     from areal_callbacks import stats_tracker
@@ -138,7 +138,7 @@ def test_an_export_is_two_collectives_and_a_new_key_one_and_a_gather(two_ranks: 
 
 
 def trained(folder: str, measured: bool) -> tuple[dict[str, Tensor], list[float]]:
-    from tiny_trainer import make_trainer, moe_model
+    from support.tiny_trainer import make_trainer, moe_model
 
     from areal_callbacks.integrations.transformers import AReaLMetricsCallback
 

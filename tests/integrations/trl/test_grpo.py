@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 import torch
-from ppo.grpo_runs import SMALL, Capture, joined, rows_of
-from ppo.reference import below, specified
-from tiny_trainer import fresh_accelerator
+from support.grpo_runs import SMALL, Capture, joined, rows_of
+from support.ppo_reference import below, specified
+from support.tiny_trainer import fresh_accelerator
 
 from areal_callbacks.examples.grpo_mismatch import NEW_TOKENS, make_prompts, make_trainer
 from areal_callbacks.integrations.transformers import AReaLMetricsCallback

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from ppo.grpo_runs import SMALL, Capture, joined, rows_of
-from ppo.reference import below, specified
-from tiny_trainer import fresh_accelerator
+from support.grpo_runs import SMALL, Capture, joined, rows_of
+from support.ppo_reference import below, specified
+from support.tiny_trainer import fresh_accelerator
 
 from areal_callbacks import stats_tracker, workflow_context
 from areal_callbacks.examples.grpo_mismatch import RolloutEngine, make_prompts, make_trainer

@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 from datasets import Dataset
-from tiny_trainer import fresh_accelerator
+from support.tiny_trainer import fresh_accelerator
 from trl import DPOConfig, DPOTrainer, RLOOConfig, RLOOTrainer, SFTConfig, SFTTrainer
 
 from areal_callbacks.examples.grpo_mismatch import correct_digits, make_policy, make_prompts, make_tokenizer

@@ -1,0 +1,32 @@
+"""What is measured and where it goes: the options, the checks of their values, and where they are read from."""
+
+from areal_callbacks.config.options import (
+    ENVIRONMENT_VARIABLE,
+    FlopsConfig,
+    MetricsConfig,
+    MetricsOptions,
+    MoEBalanceConfig,
+    PPOConfig,
+    StatsLoggerConfig,
+    SwanlabConfig,
+    TensorBoardConfig,
+    TrackioConfig,
+    WandbConfig,
+)
+from areal_callbacks.config.sections import ConfigError, Section
+
+__all__ = [
+    "ENVIRONMENT_VARIABLE",
+    "ConfigError",
+    "FlopsConfig",
+    "MetricsConfig",
+    "MetricsOptions",
+    "MoEBalanceConfig",
+    "PPOConfig",
+    "Section",
+    "StatsLoggerConfig",
+    "SwanlabConfig",
+    "TensorBoardConfig",
+    "TrackioConfig",
+    "WandbConfig",
+]

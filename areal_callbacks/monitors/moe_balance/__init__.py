@@ -1,0 +1,1 @@
+"""Routed assignments per layer and expert."""

@@ -1,0 +1,189 @@
+"""The operators that add routed assignments to a counter, exact in eager and compiled code.
+
+Whether a forward counts is known only at run time, while compiled code is traced once. So the decision lies in the
+*body* of an operator, which tracing does not look into: it reads the flag of the forward that runs now.
+
+No operator waits for the device or can fail on it: an index that is no expert falls into a cell beside the experts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from areal_callbacks.monitors.training_forward import TrainingForward
+from areal_callbacks.safety.reporting import report_once
+
+_LIBRARY: Any = torch.library.Library("areal_callbacks", "DEF")  # type: ignore[no-untyped-call]
+_LIBRARY.define("count_routed(Tensor routed, Tensor(a!) counts, int gate) -> ()")
+_LIBRARY.define("add_totals(Tensor totals, Tensor(a!) counts, int gate, int sign) -> ()")
+
+_GATES: weakref.WeakValueDictionary[int, Gate] = weakref.WeakValueDictionary()
+_NUMBERS = itertools.count()
+_ones: dict[int, Tensor] = {}
+_KEPT_LENGTHS = 16
+
+
+class Gate:
+    """Lets counts through while a training forward runs; its number is a constant in compiled code."""
+
+    def __init__(self, forward: TrainingForward) -> None:
+        self._forward = forward
+        self.number = next(_NUMBERS)
+        _GATES[self.number] = self
+
+    @property
+    def is_open(self) -> bool:
+        return self._forward.active
+
+
+class Counter:
+    """The assignments of one router, on whatever device its choices arrive.
+
+    Each device has its own int64 ``[experts + 2]``: the experts stand between a cell for tokens that are not routed
+    (negative indices) and one for indices that are no expert. A tensor of its own, not a row of a common one: compiled
+    code handles mutated inputs that share their memory by copying them.
+
+    Attributes:
+        home: the tensor on the device where the router is expected to run; what compiled code uses.
+        inner: a view of its experts.
+    """
+
+    def __init__(self, experts: int, device: torch.device) -> None:
+        self.experts = experts
+        self.home = _cells(experts, device)
+        self.inner = self.home.narrow(0, 1, experts)
+        self._away: dict[torch.device, Tensor] = {}
+
+    def on(self, device: torch.device) -> Tensor:
+        """The cells on another device than home (offloading, a model that was moved): nothing crosses devices."""
+        if device not in self._away:
+            self._away[device] = _cells(self.experts, device)
+        return self._away[device]
+
+    @property
+    def cells(self) -> list[Tensor]:
+        """The tensors of all devices."""
+        return [self.home, *self._away.values()]
+
+
+def count(routed: Tensor, counter: Counter, gate: int) -> None:
+    """Add a router's choice to its counter if the gate with this number is open.
+
+    Args:
+        routed: integer expert indices of any shape, or a mask or scores ``[..., experts]``, nonzero where chosen.
+        counter: of that router.
+        gate: a :attr:`Gate.number`.
+    """
+    counts = counter.home
+    if routed.device != counts.device:
+        if torch.compiler.is_compiling():
+            routed = routed.to(counts.device)
+        else:
+            counts = counter.on(routed.device)
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        torch.ops.areal_callbacks.count_routed(routed, counts, gate)
+    else:  # nobody looks at operators: they cost half as much as what they do
+        _count_routed(routed, counts, gate, *((counter.inner,) if counts is counter.home else ()))
+
+
+def add_totals(totals: Tensor, counter: Counter, gate: int, sign: int) -> None:
+    """Add (sign 1) or subtract (sign -1) running totals ``[experts]`` if the gate is open: their growth is counted."""
+    counts = counter.home
+    if totals.device != counts.device:
+        if torch.compiler.is_compiling():
+            totals = totals.to(counts.device)
+        else:
+            counts = counter.on(totals.device)
+    torch.ops.areal_callbacks.add_totals(totals, counts, gate, sign)
+
+
+def take(counters: Sequence[Counter]) -> list[Tensor]:
+    """The cells of every counter on the CPU, and start over: one copy for each device."""
+    taken = [torch.zeros(counter.experts + 2, dtype=torch.int64) for counter in counters]
+    by_device: dict[torch.device, list[tuple[int, Tensor]]] = {}
+    for index, counter in enumerate(counters):
+        for cells in counter.cells:
+            by_device.setdefault(cells.device, []).append((index, cells))
+    for entries in by_device.values():
+        tensors = [cells for _, cells in entries]
+        parts = torch.split(torch.cat(tensors).cpu(), [len(cells) for cells in tensors])
+        torch._foreach_zero_(tensors)
+        for (index, _), part in zip(entries, parts):
+            taken[index] += part
+    return taken
+
+
+def _cells(experts: int, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.zeros(experts + 2, dtype=torch.int64, device=device)
+
+
+def add_routed(routed: Tensor, counts: Tensor, inner: Tensor | None = None) -> None:
+    """Add indices or a mask to ``counts`` (int64 ``[experts + 2]``), of which ``inner`` is the view of the experts."""
+    dtype = routed.dtype  # every look at a tensor costs, between the operations of a model
+    if dtype == torch.bool or dtype.is_floating_point:
+        chosen = (routed.reshape(-1, routed.shape[-1]) != 0).sum(0)
+        width = min(chosen.numel(), counts.numel() - 1)
+        counts.narrow(0, 1, width).add_(chosen.narrow(0, 0, width))
+    else:
+        ids = routed.reshape(-1) if dtype == torch.int64 else routed.reshape(-1).long()
+        if counts.is_cpu:
+            _add_checked(ids, counts, counts.narrow(0, 1, counts.numel() - 2) if inner is None else inner)
+        else:
+            add_clamped(ids, counts)
+
+
+def add_clamped(ids: Tensor, counts: Tensor) -> None:
+    """Add int64 indices of any value to ``counts``: an accelerator would abort on one that is out of range."""
+    counts.scatter_add_(0, (ids + 1).clamp_(0, counts.numel() - 1), torch.ones_like(ids))
+
+
+def _add_checked(ids: Tensor, counts: Tensor, inner: Tensor) -> None:
+    """The same in two thirds of the time, where an index out of range is an exception."""
+    before = counts.clone()
+    try:
+        inner.scatter_add_(0, ids, _ones_like(ids))
+    except RuntimeError:
+        add_clamped(ids, counts.copy_(before))  # some were added before the exception
+
+
+def _add_totals(totals: Tensor, counts: Tensor, sign: int) -> None:
+    counts.narrow(0, 1, counts.numel() - 2).add_(totals.reshape(-1).to(counts.dtype), alpha=sign)
+
+
+def _ones_like(ids: Tensor) -> Tensor:
+    """Ones to scatter, kept by length: making them costs a quarter of the count. Not on an accelerator, where a kept
+    tensor could lie in the memory pool of a CUDA graph."""
+    ones = _ones.get(len(ids))
+    if ones is None:
+        if len(_ones) >= _KEPT_LENGTHS:
+            _ones.clear()
+        with torch.inference_mode(False):
+            ones = _ones[len(ids)] = torch.ones(len(ids), dtype=torch.int64)
+    return ones
+
+
+def _gated(add: Callable[..., None]) -> Callable[..., None]:
+    def body(assignments: Tensor, counts: Tensor, number: int, *more: Any) -> None:
+        gate = _GATES.get(number)
+        if gate is None or not gate.is_open:
+            return
+        try:
+            add(assignments, counts, *more)
+        except Exception as error:  # noqa: BLE001 - inside the host's forward
+            report_once("moe_balance:count", f"routed assignments could not be counted: {error!r}")
+
+    return body
+
+
+_count_routed = _gated(add_routed)
+_LIBRARY.impl("count_routed", _count_routed, "CompositeExplicitAutograd")
+_LIBRARY.impl("add_totals", _gated(_add_totals), "CompositeExplicitAutograd")
+torch.library.register_fake("areal_callbacks::count_routed", lambda *_: None, lib=_LIBRARY)
+torch.library.register_fake("areal_callbacks::add_totals", lambda *_: None, lib=_LIBRARY)

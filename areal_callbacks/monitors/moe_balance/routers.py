@@ -1,0 +1,165 @@
+"""Finds the routers of a model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor, nn
+
+from areal_callbacks.monitors.moe_balance import layer_names
+from areal_callbacks.monitors.moe_balance.contracts import (
+    CONTRACTS,
+    INDEX,
+    RUNNING_COUNTS,
+    Contract,
+    register_router_contract,
+    setting,
+    top_k_of,
+)
+
+__all__ = ["Router", "find_routers", "register_router_contract", "unrecognised_routers"]
+
+_EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "num_moe_experts", "moe_num_experts")
+_ROUTER_NAME = re.compile(r"(?:Router|TopKGating|MoEGate|MoeGate|MoEV\dGate)$")
+_NAMED_TOP_K = re.compile(r"Top(\d+)")
+
+
+@dataclass(frozen=True)
+class Router:
+    """One recognised router.
+
+    Attributes:
+        name: of its module.
+        module: what is hooked: the router itself, or the experts that it feeds.
+        contract: how it tells what it chose.
+        layer: global zero-based decoder layer.
+        stack: the stack of layers it belongs to; empty for the main decoder.
+        experts: number of routed experts.
+        top_k: experts per token; None where the module does not tell.
+    """
+
+    name: str
+    module: nn.Module
+    contract: Contract
+    layer: int
+    stack: str
+    experts: int
+    top_k: int | None
+
+
+def find_routers(model: nn.Module | Sequence[nn.Module]) -> list[Router]:
+    """The recognised routers of a model or of its parts, in module order, every module once.
+
+    Different modules that would share a layer of a stack are told apart by name; copies of one module that a wrapper
+    keeps (PEFT's ``modules_to_save``) share it.
+    """
+    parts = [model] if isinstance(model, nn.Module) else list(model)
+    seen: set[int] = set()
+    found: list[tuple[int, str, Router]] = []
+    for number, part in enumerate(parts):
+        modules = dict(part.named_modules())
+        has_decoder = layer_names.has_decoder(modules)
+        for name, module, contract in _recognised(part):
+            place = layer_names.place(name, has_decoder=has_decoder, layer=_own_layer(module))
+            experts = expert_count(module)
+            if id(module) in seen or place is None or experts is None or getattr(module, "is_mtp_layer", False):
+                continue
+            seen.add(id(module))
+            top_k = _top_k(module) or _top_k(modules[name.rpartition(".")[0]])
+            router = Router(name, module, contract, place.layer, place.stack, experts, top_k)
+            found.append((number, place.path, router))
+    return _told_apart(found)
+
+
+def unrecognised_routers(model: nn.Module) -> list[str]:
+    """Class names that look like routers of experts and cannot be counted, nor anything beside them in their block."""
+    recorded = _recorded_classes(model)
+    counted = [name for name, _, _ in _recognised(model)]
+    names: set[str] = set()
+    for name, module in model.named_modules():
+        block = name[: name.rfind(".") + 1] or f"{name}."
+        in_balance = _looks_like_router(module, recorded) and layer_names.place(name, has_decoder=False) is not None
+        if in_balance and not any(other.startswith(block) for other in counted):
+            names.add(type(module).__name__)
+    return sorted(names)
+
+
+def expert_count(module: nn.Module) -> int | None:
+    """Routed experts of a router; the larger number where there are experts without weights."""
+    counts = [value for name in _EXPERTS if (value := setting(module, (name,))) is not None]
+    if counts:
+        own = [value for name in _EXPERTS if isinstance(value := getattr(module, name, None), int)]
+        return max(own or counts)
+    totals = getattr(module, "routing_counts", None)
+    return totals.numel() if isinstance(totals, Tensor) else None
+
+
+def _recognised(model: nn.Module) -> Iterator[tuple[str, nn.Module, Contract]]:
+    recorded = _recorded_classes(model)
+    counting: list[str] = []
+    for name, module in model.named_modules():
+        contract = _contract(module, recorded)
+        if contract is not None:
+            counting.append(name)
+            yield name, module, contract
+    for name, module in model.named_modules():
+        has_totals = isinstance(getattr(module, "routing_counts", None), Tensor)
+        if has_totals and not any(other.startswith(f"{name}.") or other == name for other in counting):
+            yield name, module, RUNNING_COUNTS
+
+
+def _contract(module: nn.Module, recorded: tuple[type, ...]) -> Contract | None:
+    known = next((cls.__name__ for cls in type(module).__mro__ if cls.__name__ in CONTRACTS), None)
+    if known is not None:
+        return CONTRACTS[known]
+    tells = _top_k(module) is not None and expert_count(module) is not None
+    return INDEX if tells and _looks_like_router(module, recorded) else None
+
+
+def _looks_like_router(module: nn.Module, recorded: tuple[type, ...]) -> bool:
+    # fully_shard gives a module a class of its own, below the original one
+    named = any(_ROUTER_NAME.search(cls.__name__) for cls in type(module).__mro__)
+    return (named and expert_count(module) is not None) or (bool(recorded) and isinstance(module, recorded))
+
+
+def _recorded_classes(model: nn.Module) -> tuple[type, ...]:
+    """What the models in it declare as the sources of their ``router_logits``."""
+    classes: dict[type, None] = {}
+    for module in model.modules():
+        declared = getattr(module, "_can_record_outputs", None)
+        recorders = declared.get("router_logits") if isinstance(declared, dict) else None
+        for recorder in recorders if isinstance(recorders, list | tuple) else [recorders]:
+            target = getattr(recorder, "target_class", recorder)
+            if isinstance(target, type):
+                classes[target] = None
+    return tuple(classes)
+
+
+def _top_k(module: nn.Module) -> int | None:
+    told = top_k_of(module)
+    named = _NAMED_TOP_K.search(type(module).__name__)
+    return told if told is not None or named is None else int(named[1])
+
+
+def _own_layer(module: nn.Module) -> int | None:
+    """Megatron numbers layers from 1, globally over pipeline stages, whose module names are local."""
+    number = getattr(module, "layer_number", None)
+    return number - 1 if isinstance(number, int) else None
+
+
+def _told_apart(found: list[tuple[int, str, Router]]) -> list[Router]:
+    sizes: dict[tuple[str, str], int] = {}
+    for _, path, router in found:  # of paths that share a layer, the longest stack of the earliest part keeps its name
+        sizes[router.stack, path] = sizes.get((router.stack, path), 0) + 1
+    owners: dict[tuple[str, int], tuple[int, str]] = {}
+    renamed: dict[int, Router] = {}
+    for number, path, router in sorted(found, key=lambda item: (item[0], -sizes[item[2].stack, item[1]])):
+        owner = owners.setdefault((router.stack, router.layer), (number, path))
+        if owner == (number, path):
+            renamed[id(router)] = router
+        else:
+            stack = layer_names.apart(router.stack, path, owner[1], number)
+            renamed[id(router)] = replace(router, stack=stack)
+    return [renamed[id(router)] for _, _, router in found]

@@ -1,0 +1,1 @@
+"""Tokens, training seconds, estimated FLOPs and optimizer steps."""

@@ -1,0 +1,88 @@
+"""How many sequences of each length were seen: exact, of constant size, without a host sync."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from areal_callbacks.monitors.throughput.lengths import Lengths
+
+_BATCHES = 32
+
+
+class LengthHistogram:
+    """A (length → count) histogram on the device of the first lengths; it grows with the longest width seen.
+
+    A few batches wait and are counted together: for small steps the number of operations is what costs.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Tensor | None = None
+        self._bound = 0
+        self._waiting: list[Tensor] = []
+        self._host: Counter[int] = Counter()
+        self._unbounded: list[Tensor] = []
+
+    def add(self, lengths: Lengths) -> None:
+        """Count the lengths of one batch, a tensor that nobody changes any more."""
+        self._waiting.append(lengths.values)
+        self._bound = max(self._bound, lengths.bound)
+        if len(self._waiting) >= _BATCHES:
+            self._fold()
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def _fold(self) -> None:
+        device = self._waiting[0].device if self._counts is None else self._counts.device
+        values = torch.cat([v.to(device, torch.int64, non_blocking=True) for v in self._waiting])
+        self._waiting.clear()
+        if self._counts is None:
+            self._counts = torch.zeros(self._bound + 1, dtype=torch.int64, device=device)
+        if len(self._counts) <= self._bound:
+            self._counts = torch.nn.functional.pad(self._counts, (0, self._bound + 1 - len(self._counts)))
+        self._counts.scatter_add_(0, values, torch.ones_like(values))
+
+    def add_host(self, lengths: Iterable[int]) -> None:
+        """Count lengths that the host knows.
+
+        Raises:
+            ValueError: a length is negative.
+            TypeError: a length is no integer.
+        """
+        values = [operator.index(length) for length in lengths]
+        if min(values, default=0) < 0:
+            raise ValueError(f"sequence lengths must not be negative, got {values}")
+        self._host.update(values)
+
+    def add_unbounded(self, lengths: Tensor) -> None:
+        """Count an integer tensor whose largest value the host does not know; it is kept until :meth:`take`.
+
+        Raises:
+            TypeError: the tensor holds no integers.
+        """
+        if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
+            raise TypeError(f"sequence lengths must be integers, got a tensor of {lengths.dtype}")
+        if lengths.device.type == "cpu":
+            self.add_host(lengths.reshape(-1).tolist())
+        else:
+            self._unbounded.append(lengths.detach().reshape(-1).clone())
+
+    def take(self) -> dict[int, int]:
+        """{length: sequences} without zero lengths, and start over; copies from the device."""
+        for lengths in self._unbounded:
+            self._host.update(lengths.tolist())
+        self._unbounded.clear()
+        taken, self._host = self._host, Counter()
+        if self._waiting:
+            self._fold()
+        if self._counts is not None:
+            counts = self._counts.to("cpu", copy=True)
+            self._counts.zero_()
+            present = counts.nonzero().flatten()
+            taken.update(dict(zip(present.tolist(), counts[present].tolist())))
+        del taken[0]
+        return dict(taken)

@@ -1,0 +1,153 @@
+"""Adds the callbacks to trainers that a script makes, as soon as the script imports their framework."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+from areal_callbacks.config import MetricsConfig
+from areal_callbacks.safety.patches import Patches
+from areal_callbacks.safety.reporting import report_once
+
+_patches = Patches()
+_added: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def observe_frameworks() -> None:
+    """From now on, every trainer or accelerator that is made in this process is observed, once.
+
+    Raises:
+        ValueError: a bad ``AREAL_CALLBACKS``, before anything runs.
+    """
+    MetricsConfig.from_environment()
+    for name, observe in _FRAMEWORKS.items():
+        if name in sys.modules:
+            _attempt(name, observe, sys.modules[name])
+        else:
+            sys.meta_path.insert(0, _AfterImport(name, observe))
+
+
+def stop_observing() -> None:
+    """Undo :func:`observe_frameworks` for what is made from now on."""
+    _patches.undo()
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _AfterImport)]
+
+
+def _attempt(name: str, action: Callable[..., None], *args: Any) -> None:
+    """A script that runs without us has to run with us."""
+    try:
+        action(*args)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is not the script's
+        report_once(f"autoload:{name}", f"{name} cannot be observed: {error!r}")
+
+
+def _after_init(cls: type, name: str, observe: Callable[[Any], None]) -> None:
+    def around(original: Callable[..., None], instance: Any, *args: Any, **kwargs: Any) -> None:
+        original(instance, *args, **kwargs)
+        _attempt(name, observe, instance)
+
+    _patches.wrap(cls, "__init__", around)
+
+
+def _observe_accelerate(module: ModuleType) -> None:
+    _after_init(module.Accelerator, "accelerate", _enable)
+
+
+def _enable(accelerator: Any) -> None:
+    if not _made_by_trainer():
+        from areal_callbacks.integrations.accelerate import enable
+
+        enable(accelerator)
+
+
+def _observe_transformers(module: ModuleType) -> None:
+    _after_init(module.Trainer, "transformers", _add_to_trainer)
+    _patches.wrap(module.Trainer, "add_callback", _around_add_callback)
+
+
+def _add_to_trainer(trainer: Any) -> None:
+    from areal_callbacks.integrations.transformers import AReaLMetricsCallback
+
+    if not any(isinstance(callback, AReaLMetricsCallback) for callback in trainer.callback_handler.callbacks):
+        callback = AReaLMetricsCallback()
+        trainer.add_callback(callback)
+        _added.add(callback)
+
+
+def _around_add_callback(original: Callable[..., None], trainer: Any, callback: Any) -> None:
+    """A callback that the script adds itself, later, takes the place of ours."""
+    for ours in [known for known in trainer.callback_handler.callbacks if known in _added]:
+        if callback is type(ours) or isinstance(callback, type(ours)):
+            trainer.remove_callback(ours)
+    original(trainer, callback)
+
+
+def _observe_lightning(module: ModuleType) -> None:
+    _after_init(module.Trainer, "lightning", _add_to_lightning)
+
+
+def _add_to_lightning(trainer: Any) -> None:
+    from areal_callbacks.integrations.lightning import AReaLMetricsCallback
+
+    if not any(isinstance(callback, AReaLMetricsCallback) for callback in trainer.callbacks):
+        trainer.callbacks.insert(0, AReaLMetricsCallback())  # checkpoint callbacks stay last
+
+
+_FRAMEWORKS: dict[str, Callable[[ModuleType], None]] = {
+    "accelerate.accelerator": _observe_accelerate,
+    "transformers.trainer": _observe_transformers,
+    "lightning.pytorch.trainer.trainer": _observe_lightning,
+    "pytorch_lightning.trainer.trainer": _observe_lightning,
+}
+
+
+def _made_by_trainer() -> bool:
+    """A Hugging Face Trainer makes an accelerator of its own, which its callback observes."""
+    trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+    frame = sys._getframe(1)
+    while trainer is not None and frame is not None:
+        if isinstance(frame.f_locals.get("self"), trainer):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Calls a function with a module right after its first import."""
+
+    def __init__(self, name: str, observe: Callable[[ModuleType], None]) -> None:
+        self._name = name
+        self._observe = observe
+        self._is_searching = False
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self._name or self._is_searching:
+            return None
+        self._is_searching = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._is_searching = False
+        if spec is not None and spec.loader is not None:
+            self._follow(spec.loader)
+        return spec
+
+    def _follow(self, loader: Any) -> None:
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            execute(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                _attempt(self._name, self._observe, module)
+
+        loader.exec_module = exec_module

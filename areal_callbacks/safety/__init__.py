@@ -1,0 +1,1 @@
+"""Between host and observer: wraps, hooks, messages, exit handlers. Knows no metric."""

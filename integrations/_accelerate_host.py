@@ -1,0 +1,157 @@
+"""What an accelerator tells: the arrangement of its ranks, its trackers, its checkpoints."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from areal_callbacks.config import FlopsConfig, MetricsConfig
+from areal_callbacks.safety.reporting import report_once
+from areal_callbacks.topology import Topology, default_world
+from areal_callbacks.writers.base import MetricWriter
+from areal_callbacks.writers.guests import swanlab_guest, tensorboard_guest, trackio_guest, wandb_guest
+
+try:
+    from accelerate import Accelerator
+    from accelerate.optimizer import AcceleratedOptimizer
+    from accelerate.utils import DistributedType
+except ImportError as error:
+    raise ImportError("this integration needs accelerate: pip install 'areal-callbacks[accelerate]'") from error
+
+__all__ = [
+    "TOTALS_FILE",
+    "AcceleratedOptimizer",
+    "Accelerator",
+    "free_folder",
+    "give_back_folder",
+    "guests_of",
+    "is_opaque",
+    "may_train",
+    "measurable",
+    "read_totals",
+    "size_of",
+    "steps_are_hidden",
+    "topology_of",
+    "write_totals",
+]
+
+TOTALS_FILE = "areal_callbacks.json"
+_used_folders: set[Path] = set()
+
+
+def size_of(accelerator: Accelerator, dimension: str) -> int:
+    """Ranks in a dimension of its ParallelismConfig."""
+    return getattr(accelerator.parallelism_config, f"{dimension}_size", None) or 1
+
+
+def topology_of(accelerator: Accelerator) -> Topology:
+    """Tensor-parallel ranks repeat each other; context-parallel ranks share sequences but route their own part."""
+    mesh = accelerator.torch_device_mesh
+    names = () if mesh is None else mesh.mesh_dim_names or ()
+    tensor_rank, context_rank = (mesh.get_local_rank(name) if name in names else 0 for name in ("tp", "cp"))
+    return Topology(
+        world=default_world(),
+        tokens=tensor_rank == 0 and context_rank == 0,
+        routes=tensor_rank == 0,
+        stats=tensor_rank == 0,
+    )
+
+
+def measurable(config: MetricsConfig, accelerator: Accelerator) -> MetricsConfig:
+    """The configuration without what this arrangement of ranks hides."""
+    if size_of(accelerator, "sp") <= 1:
+        return config
+    report_once("accelerate:sp", "sequence parallelism hands every rank a part of each sequence: FLOPs are left out")
+    return replace(config, flops=FlopsConfig(enabled=False))
+
+
+def is_opaque(accelerator: Accelerator) -> bool:
+    """Megatron-LM trains inside its engine; says so once."""
+    if accelerator.distributed_type != DistributedType.MEGATRON_LM:
+        return False
+    report_once("accelerate:megatron", "Accelerate's Megatron-LM engine hides its steps: nothing is measured")
+    return True
+
+
+def steps_are_hidden(accelerator: Accelerator) -> bool:
+    """DeepSpeed steps inside backward; says so once."""
+    if accelerator.distributed_type != DistributedType.DEEPSPEED:
+        return False
+    report_once("accelerate:deepspeed", "DeepSpeed steps inside backward: optimizer steps are not timed or counted")
+    return True
+
+
+def may_train(item: Any) -> bool:
+    """Something prepared is an optimizer, or a model that is not frozen."""
+    if isinstance(item, nn.Module):
+        return any(parameter.requires_grad for parameter in item.parameters())
+    return isinstance(item, AcceleratedOptimizer)
+
+
+def free_folder(accelerator: Accelerator) -> Path | None:
+    """Beside the trackers' files; accelerators that are measured at the same time do not share a folder."""
+    parent = accelerator.logging_dir or accelerator.project_dir
+    if parent is None:
+        return None
+    names = itertools.chain(["areal_metrics"], (f"areal_metrics_{number}" for number in itertools.count(2)))
+    folder = next(Path(parent, name) for name in names if Path(parent, name) not in _used_folders)
+    _used_folders.add(folder)
+    return folder
+
+
+def give_back_folder(folder: Path | None) -> None:
+    """The measurement has ended."""
+    _used_folders.discard(folder or Path())
+
+
+def guests_of(accelerator: Accelerator, config: MetricsConfig, gives_step: Callable[[], bool]) -> list[MetricWriter]:
+    """What ``accelerator.log`` cannot carry, into its trackers, which are opened later and on the main process.
+
+    Args:
+        accelerator: with the ``log_with`` that it was made with.
+        config: of the session.
+        gives_step: the coming ``accelerator.log`` passes a step.
+    """
+
+    def tracker(name: str) -> Any:
+        return next((tracker.tracker for tracker in accelerator.trackers if tracker.name == name), None)
+
+    names = {str(getattr(kind, "value", getattr(kind, "name", kind))) for kind in accelerator.log_with}
+    balance = config.moe_balance
+    guests: dict[str, Callable[[], MetricWriter]] = {
+        "wandb": lambda: wandb_guest(balance, lambda: tracker("wandb"), step_key=None, gives_step=gives_step),
+        "tensorboard": lambda: tensorboard_guest(balance, lambda: tracker("tensorboard")),
+        "swanlab": lambda: swanlab_guest(balance, lambda: tracker("swanlab")),
+        "trackio": lambda: trackio_guest(balance, lambda: tracker("trackio")),
+    }
+    return [make() for name, make in guests.items() if name in names]
+
+
+def write_totals(folder: str, totals: Mapping[str, Any]) -> None:
+    """Keep the totals beside the other states of a checkpoint; a message where that fails."""
+    try:
+        Path(folder, TOTALS_FILE).write_text(json.dumps(totals))
+    except (OSError, TypeError, ValueError) as error:
+        report_once("accelerate:save", f"the totals could not be saved in {folder}: {error!r}")
+
+
+def read_totals(folder: str) -> dict[str, Any] | None:
+    """What :func:`write_totals` wrote; None with a message where there is nothing to read."""
+    path = Path(folder, TOTALS_FILE)
+    try:
+        totals = json.loads(path.read_text())
+        if not isinstance(totals, dict):
+            raise ValueError(f"expected a mapping, got {totals!r}")  # noqa: TRY004 - as for any malformed file
+    except FileNotFoundError:
+        report_once("accelerate:load", f"{folder} was saved without totals: they start at zero")
+    except (OSError, ValueError) as error:
+        report_once("accelerate:load", f"the totals could not be read from {path}: {error!r}")
+    else:
+        return totals
+    return None

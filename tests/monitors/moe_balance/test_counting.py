@@ -1,0 +1,209 @@
+"""The counting operators: exact, unable to fail on a device, and never waiting for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch._subclasses import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from areal_callbacks.monitors.moe_balance import counting
+from areal_callbacks.monitors.moe_balance.contracts import CONTRACTS, expert_indices
+from areal_callbacks.monitors.moe_balance.counting import (
+    Counter,
+    Gate,
+    add_clamped,
+    add_routed,
+    add_totals,
+    count,
+    take,
+)
+from areal_callbacks.monitors.training_forward import TrainingForward
+from areal_callbacks.safety import reporting
+
+EXPERTS = 5
+
+
+@contextmanager
+def opened(is_open: bool = True) -> Iterator[int]:
+    """The number of a gate in that state."""
+    forward = TrainingForward()
+    gate = Gate(forward)
+    forward.active = is_open
+    yield gate.number
+
+
+def cells(ids: np.ndarray, experts: int) -> list[int]:
+    """Not routed, experts, no experts: by comparison, one value after the other."""
+    places = [0 if value < 0 else min(value, experts) + 1 for value in ids.ravel().tolist()]
+    return [places.count(place) for place in range(experts + 2)]
+
+
+@given(
+    st.integers(1, 9).flatmap(lambda experts: st.tuples(st.just(experts), st.lists(st.integers(-3, 12), max_size=40))),
+    st.sampled_from([torch.int64, torch.int32, torch.int16, torch.int8]),
+)
+def test_indices_of_any_value_find_their_cell(given_ids: tuple[int, list[int]], dtype: torch.dtype) -> None:
+    experts, ids = given_ids
+    counts = torch.zeros(experts + 2, dtype=torch.int64)
+    add_routed(torch.tensor(ids, dtype=dtype), counts)
+    assert counts.tolist() == cells(np.array(ids), experts)
+    add_clamped(torch.tensor(ids, dtype=torch.int64), counts)  # as on an accelerator
+    assert counts.tolist() == [2 * value for value in cells(np.array(ids), experts)]
+
+
+def test_the_largest_unsigned_index_is_no_expert() -> None:
+    counts = torch.zeros(EXPERTS + 2, dtype=torch.int64)
+    add_routed(torch.tensor([[255, 0]], dtype=torch.uint8), counts)
+    assert counts.tolist() == [0, 1, 0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("width", [3, EXPERTS, EXPERTS + 1, EXPERTS + 4])
+def test_a_mask_of_any_width(width: int) -> None:
+    mask = torch.rand(2, 7, width, generator=torch.Generator().manual_seed(width)) < 0.4
+    counts = torch.zeros(EXPERTS + 2, dtype=torch.int64)
+    add_routed(mask, counts)
+    add_routed(mask.float() * 0.3, counts)
+    by_column = 2 * mask.numpy().reshape(-1, width).sum(0)
+    assert counts[1 : EXPERTS + 1].tolist() == [*by_column[:EXPERTS], *[0] * (EXPERTS - width)]
+    assert counts[0] == 0
+
+
+def test_a_closed_gate_lets_nothing_through() -> None:
+    counter = Counter(EXPERTS, torch.device("cpu"))
+    for is_open in (False, True):
+        with opened(is_open) as gate:
+            count(torch.tensor([0, 1]), counter, gate)
+            add_totals(torch.arange(EXPERTS), counter, gate, 1)
+        assert bool(counter.home.any()) == is_open
+    count(torch.tensor([0, 1]), counter, 10**9)  # of a session that is gone
+    assert counter.home.sum() == 2 + sum(range(EXPERTS))
+
+
+def test_running_totals_count_by_their_growth() -> None:
+    counter = Counter(3, torch.device("cpu"))
+    before, after = torch.tensor([5.0, 7.0, 1.0]), torch.tensor([6.0, 7.0, 4.0])
+    with opened() as gate:
+        add_totals(before, counter, gate, -1)
+        add_totals(after, counter, gate, 1)
+    assert counter.home.tolist() == [0, 1, 0, 3, 0]
+
+
+def test_taking_starts_over_and_keeps_different_widths() -> None:
+    counters = [Counter(3, torch.device("cpu")), Counter(5, torch.device("cpu"))]
+    with opened() as gate:
+        count(torch.tensor([2, 2]), counters[0], gate)
+        count(torch.tensor([4, -1]), counters[1], gate)
+    assert [row.tolist() for row in take(counters)] == [[0, 0, 0, 2, 0], [1, 0, 0, 0, 0, 1, 0]]
+    assert not any(row.any() for row in take(counters))
+    assert take([]) == []
+
+
+def test_a_choice_on_another_device_is_counted_there() -> None:
+    counter = Counter(3, torch.device("meta"))  # where nothing can be counted
+    with opened() as gate:
+        for _ in range(2):
+            count(torch.tensor([0, 2, 2]), counter, gate)
+    assert len(counter.cells) == 2
+    assert counter.on(torch.device("cpu")).tolist() == [0, 2, 0, 4, 0]
+
+
+def test_counters_made_under_inference_mode_count_in_training() -> None:
+    with torch.inference_mode():
+        counter = Counter(3, torch.device("cpu"))
+    with opened() as gate:
+        count(torch.tensor([1]), counter, gate)
+    assert counter.home.tolist() == [0, 0, 1, 0, 0]
+
+
+def test_what_cannot_be_counted_is_reported_and_does_not_raise() -> None:
+    counter = Counter(3, torch.device("cpu"))
+    with opened() as gate:
+        add_totals(torch.zeros(4), counter, gate, 1)
+    assert list(reporting._reported) == ["moe_balance:count"]
+
+
+# -- the device
+
+
+SYNCHRONISING = {
+    "aten._local_scalar_dense",
+    "aten.item",
+    "aten.nonzero",
+    "aten.unique_consecutive",
+    "aten._unique2",
+    "aten.bincount",
+    "aten.masked_select",
+    "aten.equal",
+    "aten.is_nonzero",
+}
+
+
+class Watch(TorchDispatchMode):
+    """Keeps the operators that ran and refuses those that wait for the device or move data off it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        name = str(func.overloadpacket)
+        self.seen.append(name)
+        assert name not in SYNCHRONISING, f"{name} waits for the device"
+        tensors = [value for value in (*args, output) if isinstance(value, Tensor)]
+        devices = {value.device.type for value in tensors}
+        assert devices <= {"cuda"}, f"{name} mixes {devices}"
+        return output
+
+
+def on_fake_gpu(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+    return torch.zeros(shape, dtype=dtype, device="cuda:0")
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.bool, torch.float32])
+def test_counting_on_a_gpu_never_waits_for_it(dtype: torch.dtype) -> None:
+    with FakeTensorMode():
+        routed, counts = on_fake_gpu(8, EXPERTS, dtype=dtype), on_fake_gpu(EXPERTS + 2)
+        with Watch() as watch:
+            add_routed(routed, counts)
+            counting._add_totals(on_fake_gpu(EXPERTS), counts, 1)
+    assert watch.seen
+
+
+def test_reading_a_routers_choice_never_waits_for_the_gpu() -> None:
+    with FakeTensorMode():
+        router = torch.nn.Module()
+        router.top_k = 2
+        logits, ids, weights = on_fake_gpu(8, 4, dtype=torch.float32), on_fake_gpu(8, 2), on_fake_gpu(8, 2)
+        outputs = {
+            "SwitchTransformersTop1Router": (on_fake_gpu(8, 4), logits),
+            "Llama4Router": (logits, logits),
+            "NllbMoeTop2Router": (ids, logits, logits),
+            "JetMoeTopKGating": (ids, ids, ids, [1], logits),
+            "ZayaRouter": (logits, weights, ids),
+            "DbrxExperts": (logits, ids),
+        }
+        assert outputs.keys() | {"TopKRouter"} == {name for name, contract in CONTRACTS.items() if contract}
+        with Watch() as watch:
+            assert expert_indices(router, (logits, weights.float(), ids)) is ids
+            for name, output in outputs.items():
+                CONTRACTS[name].read(router, output)
+    assert watch.seen
+
+
+def test_the_watch_sees_what_waits() -> None:
+    with FakeTensorMode():
+        ids = on_fake_gpu(4)
+        with pytest.raises(AssertionError, match="mixes"), Watch():
+            ids.cpu()
+        with pytest.raises(Exception, match=r"item|data|scalar"), Watch():
+            ids.sum().item()

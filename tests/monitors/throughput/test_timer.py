@@ -1,0 +1,217 @@
+"""Seconds of spans, on a clock that the test moves and on events that the test finishes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from areal_callbacks.monitors.throughput.timer import EventTimer, WallTimer, make_timer
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_spans_are_summed_and_the_time_between_them_is_not(clock: Clock) -> None:
+    timer = WallTimer(clock=clock)
+    for inside, outside in ((1.0, 10.0), (0.5, 20.0)):
+        timer.start()
+        assert timer.running
+        clock.wait(inside)
+        timer.stop()
+        assert not timer.running
+        clock.wait(outside)
+    assert timer.take() == 1.5
+    assert timer.take() == 0.0
+
+
+def test_start_and_stop_are_idempotent(clock: Clock) -> None:
+    timer = WallTimer(clock=clock)
+    timer.stop()
+    timer.start()
+    clock.wait(1.0)
+    timer.start()
+    clock.wait(1.0)
+    timer.stop()
+    clock.wait(1.0)
+    timer.stop()
+    assert timer.take() == 2.0
+
+
+def test_a_cancelled_span_is_forgotten(clock: Clock) -> None:
+    timer = WallTimer(clock=clock)
+    timer.start()
+    clock.wait(5.0)
+    timer.cancel()
+    assert not timer.running
+    timer.start()
+    clock.wait(0.25)
+    timer.stop()
+    assert timer.take() == 0.25
+
+
+def test_an_open_span_goes_on_over_an_export(clock: Clock) -> None:
+    timer = WallTimer(clock=clock)
+    timer.start()
+    clock.wait(2.0)
+    assert timer.take() == 0.0
+    clock.wait(1.0)
+    timer.stop()
+    assert timer.take() == 3.0
+
+
+def test_the_device_is_awaited_at_an_export_only_and_the_wait_counts(clock: Clock) -> None:
+    waits = []
+
+    def synchronise() -> None:
+        waits.append(clock.now)
+        clock.wait(0.5)
+
+    timer = WallTimer(clock=clock, synchronise=synchronise)
+    for _ in range(3):
+        timer.start()
+        clock.wait(1.0)
+        timer.stop()
+    assert waits == []
+    assert timer.take() == 3.5
+    assert len(waits) == 1
+    timer.start()
+    clock.wait(1.0)
+    assert timer.take() == 0.0  # the wait lies inside the open span
+    timer.stop()
+    assert timer.take() == 1.0 + 0.5 + 0.5
+
+
+class Device:
+    """A queue of work, done when the test says so: an event is reached when the work before it is done."""
+
+    def __init__(self) -> None:
+        self.submitted = 0.0
+        self.done = 0.0
+        self.streams: list[str] = []
+        self.waits = 0
+
+    def work(self, milliseconds: float) -> None:
+        self.submitted += milliseconds
+
+
+class Event:
+    device: Device
+
+    def __init__(self, device: torch.device, *, enable_timing: bool) -> None:
+        assert enable_timing
+        assert device == torch.device("cuda", 0)
+
+    def record(self, stream: str) -> None:
+        self.device.streams.append(stream)
+        self.at = self.device.submitted
+
+    def query(self) -> bool:
+        return self.at <= self.device.done
+
+    def synchronize(self) -> None:
+        self.device.waits += 1
+        self.device.done = max(self.device.done, self.at)
+
+    def elapsed_time(self, other: Event) -> float:
+        assert self.query()
+        assert other.query()
+        return other.at - self.at
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    """Stands in for the events of an accelerator, which this machine need not have."""
+    Event.device = made = Device()
+    current = {"stream": "main"}
+    monkeypatch.setattr(torch, "Event", Event)
+    monkeypatch.setattr(torch.accelerator, "current_stream", lambda device: current["stream"])
+    made.switch = lambda name: current.update(stream=name)  # type: ignore[attr-defined]
+    return made
+
+
+@pytest.fixture
+def timer(device: Device) -> EventTimer:
+    assert device.waits == 0
+    return EventTimer(torch.device("cuda", 0))
+
+
+def test_event_spans_wait_once_and_in_seconds(timer: EventTimer, device: Device) -> None:
+    for inside, outside in ((8.0, 100.0), (2.0, 50.0)):
+        timer.start()
+        timer.start()
+        device.work(inside)
+        timer.stop()
+        timer.stop()
+        device.work(outside)
+    assert device.waits == 0
+    assert timer.take() == pytest.approx(0.010, rel=1e-12)
+    assert device.waits == 1
+    assert timer.take() == 0.0
+    assert device.waits == 1
+
+
+def test_finished_events_are_folded_while_training(timer: EventTimer, device: Device) -> None:
+    for _ in range(1000):
+        timer.start()
+        device.work(1.0)
+        timer.stop()
+        device.done = device.submitted - 3.0  # the device is three steps behind
+    assert len(timer._pending) <= 4
+    assert device.waits == 0
+    assert timer.take() == pytest.approx(1.0, rel=1e-9)
+
+
+def test_a_span_ends_on_the_stream_on_which_it_began(timer: EventTimer, device: Any) -> None:
+    timer.start()
+    device.switch("side")
+    timer.stop()
+    assert device.streams == ["main", "main"]
+    timer.start()
+    assert device.streams[-1] == "side"
+
+
+def test_open_and_cancelled_event_spans(timer: EventTimer, device: Device) -> None:
+    timer.start()
+    device.work(5.0)
+    timer.cancel()
+    assert not timer.running
+    timer.start()
+    device.work(2.0)
+    assert timer.take() == 0.0
+    device.work(1.0)
+    assert timer.running
+    timer.stop()
+    assert timer.take() == pytest.approx(0.003, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("device", "kind"), [("cpu", WallTimer), ("cuda:0", EventTimer), ("xpu:0", EventTimer), ("mps", WallTimer)]
+)
+def test_which_clock_a_device_has(device: str, kind: type) -> None:
+    assert type(make_timer(torch.device(device))) is kind
+
+
+def test_real_time_passes() -> None:
+    import time
+
+    timer = make_timer(torch.device("cpu"))
+    before = time.perf_counter()
+    timer.start()
+    time.sleep(0.01)
+    timer.stop()
+    assert 0.01 <= timer.take() <= time.perf_counter() - before

@@ -1,0 +1,268 @@
+"""What the ranks run: megatron.core on the CPU, measured. Loaded by rank processes, never by the test session."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import os
+import sys
+import tempfile
+import time
+import types
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ["TORCHDYNAMO_DISABLE"] = "1"  # before megatron.core decorates its small functions
+
+import torch
+import torch.distributed as dist
+from megatron.core.process_groups_config import ProcessGroupCollection
+from megatron.core.rerun_state_machine import RerunDataIterator
+from megatron.core.transformer.moe.router import TopKRouter
+from support.megatron_cpu import pretend_cuda
+from support.tiny_megatron import Layout, Training, batches, build, forward_step, parallel
+
+from areal_callbacks import stats_tracker
+from areal_callbacks.core.types import Export
+from areal_callbacks.integrations import megatron
+from areal_callbacks.safety import reporting
+
+sys.path.insert(0, str(Path(__file__).with_name("megatron_lm")))
+from megatron.training import common
+
+pretend_cuda()
+
+
+def train(group: Any, layout: dict[str, Any], steps: int = 2, **options: Any) -> dict[str, Any]:  # noqa: ARG001
+    """Train a layout for some steps, with an export after each, and recount its routing independently."""
+    reporting.reset()
+    with parallel(Layout(**layout)), tempfile.TemporaryDirectory() as folder:
+        training = build(Layout(**layout))
+        options = {"output_dir": folder, "report": False, **options}
+        with megatron.attach(training.chunks, training.optimizer, **options) as metrics, _recount(training) as routed:
+            exports, collectives, recounts = [], [], []
+            for step in range(steps):
+                with metrics.step():
+                    _step(training, step)
+                with _collectives() as count:
+                    exports.append(_plain(metrics.export(step + 1)))
+                collectives.append(count())
+                recounts.append(routed())
+            topology = metrics.topology
+        return {
+            "exports": exports,
+            "collectives": collectives,
+            "recounts": recounts,
+            "messages": list(reporting._reported),
+            "is_writer": topology.is_writer,
+            "left": _left(training),
+        }
+
+
+def _step(training: Training, step: int) -> None:
+    training.zero_gradients()
+    training.forward_backward(training.iterators(batches(step, training.layout)))
+    assert training.optimizer.step()[0]
+
+
+def _plain(export: Export) -> dict[str, Any]:
+    loads = export.expert_loads
+    return {
+        "metrics": export.metrics,
+        "loads": {} if loads is None else {(layer.stack, layer.layer): layer.counts.tolist() for layer in loads},
+    }
+
+
+@contextlib.contextmanager
+def _collectives() -> Iterator[Callable[[], int]]:
+    """How many collectives ran on the world's group, by the group's own sequence number."""
+    world = dist.group.WORLD
+    before = world._get_sequence_number_for_group()
+    yield lambda: world._get_sequence_number_for_group() - before
+
+
+@contextlib.contextmanager
+def _recount(training: Training) -> Iterator[Callable[[], dict[int, list[int]]]]:
+    """Routing maps summed by hooks of our own and the stateless rule, reduced by a reduction of our own.
+
+    Tensor-parallel ranks hold different tokens here (sequence parallelism), so that every rank counts.
+    """
+    seen: dict[int, torch.Tensor] = {}
+
+    def count(router: Any, args: Any, output: Any) -> None:  # noqa: ARG001
+        inside_backward = torch._C._current_graph_task_id() != -1
+        if inside_backward and not torch._C._current_autograd_node().name().endswith("CheckpointFunctionBackward"):
+            return
+        if torch.is_grad_enabled() and router.training:
+            seen[router.layer_number - 1] = seen.get(router.layer_number - 1, 0) + output[1].long().sum(0)
+
+    routers = [
+        module
+        for chunk in training.chunks
+        for name, module in chunk.named_modules()
+        if isinstance(module, TopKRouter) and "mtp" not in name
+    ]
+    handles = [router.register_forward_hook(count) for router in routers]
+
+    def take() -> dict[int, list[int]]:
+        layers = training.layout.layers
+        table = torch.zeros(layers, training.config.num_moe_experts or 1, dtype=torch.int64)
+        for layer, counts in seen.items():
+            table[layer] += counts
+        seen.clear()
+        dist.all_reduce(table)
+        return {layer: row for layer, row in enumerate(table.tolist()) if any(row)}
+
+    yield take
+    for handle in handles:
+        handle.remove()
+
+
+def _left(training: Training) -> dict[str, Any]:
+    """What is still attached to the host's objects after the session was closed."""
+    hooks: Counter[str] = Counter()
+    for chunk in training.chunks:
+        for module in chunk.modules():
+            for kind in ("_forward_hooks", "_forward_pre_hooks"):
+                hooks[kind] += sum("areal" in hook.__module__ for hook in getattr(module, kind).values())
+    return {"hooks": sum(hooks.values()), "step": "step" in vars(training.optimizer)}
+
+
+def pretrain(
+    group: Any,  # noqa: ARG001
+    variant: str,
+    arguments: list[str],
+    options: dict[str, Any] | None = None,
+    install: bool = True,
+) -> dict[str, Any]:
+    """Run the script pretrain_tiny.py with a variant of the training loop, from install() to uninstall()."""
+    reporting.reset()
+    stats_tracker.collect_all()
+    training = importlib.import_module(f"megatron.training.{variant}")
+    pretrain_tiny = importlib.import_module("pretrain_tiny")
+    originals = {name: value for name, value in vars(training).items() if callable(value)}
+    next_batch, sys.argv = RerunDataIterator.__next__, ["pretrain_tiny.py", *arguments]
+    error = None
+    if install:
+        megatron.install(training, **{"report": False, **(options or {})})
+    try:
+        pretrain_tiny.main(training.pretrain)
+    except (FloatingPointError, SystemExit) as caught:
+        error = repr(caught)
+    restored_before = originals == {name: value for name, value in vars(training).items() if callable(value)}
+    megatron.uninstall()
+    return {
+        "error": error,
+        "record": common.record(),
+        "messages": list(reporting._reported),
+        "restored_by_itself": restored_before,
+        "restored": originals == {name: value for name, value in vars(training).items() if callable(value)}
+        and RerunDataIterator.__next__ is next_batch,
+    }
+
+
+def install_error(group: Any, variant: str, missing: str | None, replacement: str | None) -> str:  # noqa: ARG001
+    """What install() says about a module without a function, or with one of another signature."""
+    training = importlib.import_module(f"megatron.training.{variant}")
+    module = types.ModuleType("a_fork.training")
+    vars(module).update(vars(training))
+    vars(module)["__name__"] = "a_fork.training"
+    if replacement is not None:
+        setattr(module, missing, eval(replacement))
+    else:
+        delattr(module, missing)
+    before = dict(vars(module))
+    try:
+        megatron.install(module)
+    except RuntimeError as error:
+        assert vars(module) == before
+        return str(error)
+    megatron.uninstall()
+    return ""
+
+
+def install_in_a_module_that_nobody_imported(group: Any) -> list[Any]:  # noqa: ARG001
+    """What its pretrain() is given as callbacks, before and after uninstall()."""
+    module: Any = types.ModuleType("a_fork.training")
+    module.pretrain = lambda callbacks=None: callbacks
+    megatron.install(module, report=False)
+    given = [type(callback).__name__ for callback in module.pretrain(callbacks=["theirs"])]
+    megatron.uninstall()
+    return [given, module.pretrain()]
+
+
+def install_repeatedly(group: Any, variant: str, arguments: list[str], options: dict[str, Any]) -> list[bool]:  # noqa: ARG001
+    """Uninstall without an installation, install twice, train twice, uninstall twice; was everything put back?"""
+    training = importlib.import_module(f"megatron.training.{variant}")
+    pretrain_tiny = importlib.import_module("pretrain_tiny")
+    originals, sys.argv = dict(vars(training)), ["pretrain_tiny.py", *arguments]
+    megatron.uninstall()
+    restored = [vars(training) == originals]
+    megatron.install(training, report=False, every=100)
+    megatron.install(training, report=False, **options)
+    for _ in range(2):
+        pretrain_tiny.main(training.pretrain)
+    for _ in range(2):
+        megatron.uninstall()
+        restored.append(vars(training) == originals)
+    return restored
+
+
+def pretrain_with_callback(group: Any, arguments: list[str], options: dict[str, Any]) -> None:  # noqa: ARG001
+    """The same script, whose author passes the callback to pretrain."""
+    training = importlib.import_module("megatron.training.with_callbacks")
+    pretrain_tiny = importlib.import_module("pretrain_tiny")
+    sys.argv = ["pretrain_tiny.py", *arguments]
+    callback = megatron.AReaLMetricsCallback(report=False, **options)
+    pretrain_tiny.main(functools.partial(training.pretrain, callbacks=[callback]))
+
+
+def wait_for_data(group: Any, layout: dict[str, Any], seconds: float) -> dict[str, float]:  # noqa: ARG001
+    """One step whose iterators keep the loop waiting; what the metrics say, and the whole of the step."""
+    with parallel(Layout(**layout)), tempfile.TemporaryDirectory() as folder:
+        training = build(Layout(**layout))
+
+        def slow(iterator: Iterator[Any]) -> Iterator[Any]:
+            for batch in iterator:
+                time.sleep(seconds)
+                yield batch
+
+        iterators = training.iterators(batches(0, training.layout))
+        slowed = [slow(part) for part in iterators] if isinstance(iterators, list) else slow(iterators)
+        with megatron.attach(training.chunks, training.optimizer, output_dir=folder, report=False) as metrics:
+            training.zero_gradients()
+            began = time.perf_counter()
+            with metrics.step():
+                training.forward_backward(metrics.unmeasured(slowed))
+                training.optimizer.step()
+            whole = time.perf_counter() - began
+            seconds_mean = metrics.export(1).metrics["train_perf/seconds_mean"]
+        return {"whole": whole, "seconds_mean": seconds_mean}
+
+
+def train_on_the_first_rank_only(group: Any) -> dict[str, Any]:  # noqa: ARG001
+    """One forward on rank 0, nothing on the others, and an export on all."""
+    with parallel(Layout()), tempfile.TemporaryDirectory() as folder:
+        training = build(Layout())
+        with megatron.attach(training.chunks, output_dir=folder, report=False) as metrics:
+            if dist.get_rank() == 0:
+                with metrics.step():
+                    forward_step(training.iterators(batches(0, training.layout)), training.chunks[0])
+            return _plain(metrics.export(1))
+
+
+def record_everywhere(group: Any, layout: dict[str, Any]) -> dict[str, float]:  # noqa: ARG001
+    """Something recorded on every rank, with the groups given as a collection."""
+    with parallel(Layout(**layout)), tempfile.TemporaryDirectory() as folder:
+        training = build(Layout(**layout))
+        groups = ProcessGroupCollection.use_mpu_process_groups(["tp", "pp", "cp"])
+        options = {"output_dir": folder, "report": False, "pg_collection": groups, "writer_rank": 0}
+        with megatron.attach(training.chunks, training.optimizer, **options) as metrics:
+            assert metrics.topology.is_writer == (dist.get_rank() == 0)
+            mask = torch.ones(10, dtype=torch.bool)
+            metrics.tracker.denominator(n_tokens=mask)
+            metrics.tracker.stat(denominator="n_tokens", rank=torch.full((10,), float(dist.get_rank())))
+            return metrics.export(1).metrics
