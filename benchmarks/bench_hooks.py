@@ -35,9 +35,8 @@ from transformers import (
 )
 
 from areal_callbacks.integrations.transformers import AReaLMetricsCallback
-from areal_callbacks.safety.hooks import ModuleHook
+from areal_callbacks.safety.hooks import Hook
 from areal_callbacks.session import MetricsSession
-from areal_callbacks.session.host_events import HostEvents
 
 ROUNDS, STEPS, WARM_UP, LOGGING_STEPS = 9, 60, 10, 10
 WIDTH, LENGTH, BATCH = 32, 32, 2
@@ -82,11 +81,11 @@ class Stopwatch:
     @contextmanager
     def installed(self) -> Iterator[None]:
         places = [
-            (ModuleHook, "__call__", False),
+            (Hook, "__call__", False),
             (AReaLMetricsCallback, "on_step_begin", False),
-            (HostEvents, "end", False),
-            (HostEvents, "optimizer_begin", False),
-            (HostEvents, "optimizer_end", False),
+            (MetricsSession, "end", False),
+            (MetricsSession, "optimizer_begin", False),
+            (MetricsSession, "optimizer_end", False),
             (MetricsSession, "reduce", True),
             (MetricsSession, "emit", True),
         ]

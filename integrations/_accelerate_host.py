@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -28,21 +25,16 @@ __all__ = [
     "TOTALS_FILE",
     "AcceleratedOptimizer",
     "Accelerator",
-    "free_folder",
-    "give_back_folder",
     "guests_of",
     "is_opaque",
     "may_train",
     "measurable",
-    "read_totals",
     "size_of",
     "steps_are_hidden",
     "topology_of",
-    "write_totals",
 ]
 
 TOTALS_FILE = "areal_callbacks.json"
-_used_folders: set[Path] = set()
 
 
 def size_of(accelerator: Accelerator, dimension: str) -> int:
@@ -94,22 +86,6 @@ def may_train(item: Any) -> bool:
     return isinstance(item, AcceleratedOptimizer)
 
 
-def free_folder(accelerator: Accelerator) -> Path | None:
-    """Beside the trackers' files; accelerators that are measured at the same time do not share a folder."""
-    parent = accelerator.logging_dir or accelerator.project_dir
-    if parent is None:
-        return None
-    names = itertools.chain(["areal_metrics"], (f"areal_metrics_{number}" for number in itertools.count(2)))
-    folder = next(Path(parent, name) for name in names if Path(parent, name) not in _used_folders)
-    _used_folders.add(folder)
-    return folder
-
-
-def give_back_folder(folder: Path | None) -> None:
-    """The measurement has ended."""
-    _used_folders.discard(folder or Path())
-
-
 def guests_of(accelerator: Accelerator, config: MetricsConfig, gives_step: Callable[[], bool]) -> list[MetricWriter]:
     """What ``accelerator.log`` cannot carry, into its trackers, which are opened later and on the main process.
 
@@ -131,27 +107,3 @@ def guests_of(accelerator: Accelerator, config: MetricsConfig, gives_step: Calla
         "trackio": lambda: trackio_guest(balance, lambda: tracker("trackio")),
     }
     return [make() for name, make in guests.items() if name in names]
-
-
-def write_totals(folder: str, totals: Mapping[str, Any]) -> None:
-    """Keep the totals beside the other states of a checkpoint; a message where that fails."""
-    try:
-        Path(folder, TOTALS_FILE).write_text(json.dumps(totals))
-    except (OSError, TypeError, ValueError) as error:
-        report_once("accelerate:save", f"the totals could not be saved in {folder}: {error!r}")
-
-
-def read_totals(folder: str) -> dict[str, Any] | None:
-    """What :func:`write_totals` wrote; None with a message where there is nothing to read."""
-    path = Path(folder, TOTALS_FILE)
-    try:
-        totals = json.loads(path.read_text())
-        if not isinstance(totals, dict):
-            raise ValueError(f"expected a mapping, got {totals!r}")  # noqa: TRY004 - as for any malformed file
-    except FileNotFoundError:
-        report_once("accelerate:load", f"{folder} was saved without totals: they start at zero")
-    except (OSError, ValueError) as error:
-        report_once("accelerate:load", f"the totals could not be read from {path}: {error!r}")
-    else:
-        return totals
-    return None

@@ -1,8 +1,8 @@
-"""Fabric: events that it does not offer, from wraps on the instance."""
+"""One Fabric and everything that is set up with it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,77 +10,86 @@ from torch import nn
 from torch.optim import Optimizer
 
 from areal_callbacks.config import MetricsConfig
+from areal_callbacks.integrations._lightning_host import guests_of, topology_of
+from areal_callbacks.safety.door import Call, Observer, attempt, guarded
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.session import MetricsSession
 from areal_callbacks.session.step_exports import StepExports
-from areal_callbacks.topology import Topology
-from areal_callbacks.writers.base import MetricWriter
 
 
-class FabricRun:
-    """One Fabric and everything that is set up with it.
+class FabricRun(Observer):
+    """Measures what a Fabric trains and joins the rows of its ``log`` and ``log_dict`` calls.
+
+    The span begins with a training forward and ends with the optimizer step. Fabric has no events for these, so its
+    methods are wrapped.
 
     Args:
-        fabric: hears our calls through its own ``log`` and ``log_dict``.
+        fabric: has set up a model.
         config: of the session.
-        topology: who contributes what.
-        guests: writers into the loggers of the Fabric.
+
+    Attributes:
+        fabric: as given.
+        session: what measures.
     """
 
-    def __init__(self, fabric: Any, config: MetricsConfig, topology: Topology, guests: Iterable[MetricWriter]) -> None:
-        folder = next((logger.log_dir for logger in fabric.loggers if getattr(logger, "log_dir", None)), None)
+    family = "fabric"
+
+    def __init__(self, fabric: Any, config: MetricsConfig) -> None:
+        self.fabric = fabric
         self.session = MetricsSession(
-            config, output_dir=None if folder is None else Path(folder, "areal_metrics"), guests=tuple(guests)
+            config,
+            output_dir=attempt("fabric:folder", "the loggers tell no folder", _folder_of, fabric),
+            guests=attempt("fabric:guests", "no tables in the loggers", guests_of, fabric.loggers, config) or (),
         )
         self._exports = StepExports(self.session, files_only=not fabric.loggers)
-        self._topology = topology
-        self._fabric = fabric
-        self._patches = Patches()
-        self._patches.wrap(fabric.strategy, "optimizer_step", self._around_step)
-        self._patches.wrap(fabric, "backward", self._around_backward)
-        self._patches.wrap(fabric, "log", self._around_log)
-        self._patches.wrap(fabric, "log_dict", self._around_log_dict)
+        self._patches = Patches(self.family)
         self._optimizers: list[Optimizer] = []
 
-    def belongs_to(self, fabric: Any) -> bool:
-        """The Fabric of this run is the given one."""
-        return self._fabric is fabric
+    @guarded
+    def start(self) -> None:
+        """Wrap Fabric's methods."""
+        self._patches.wrap(self.fabric.strategy, "optimizer_step", self._around_step)
+        self._patches.wrap(self.fabric, "backward", self._around_backward)
+        self._patches.wrap(self.fabric, "log_dict", self._around_log_dict)
 
+    @guarded
     def attach(self, module: nn.Module) -> None:
         """Fabric has set up a model."""
-        self.session.attach(module, topology=self._topology, device=self._fabric.device, begin_with_forward=True)
+        topology = topology_of(self.fabric.strategy)
+        self.session.attach(module, topology=topology, device=self.fabric.device, begin_with_forward=True)
 
-    def close(self) -> None:
+    @guarded
+    def finish(self) -> None:
         """Log the tail and undo everything. Collective."""
         step = self._exports.tail_step
         self._exports.finish()
         metrics = self._exports.metrics(step)
         self._patches.undo()
         if metrics:
-            self._fabric.log_dict(metrics, step=step)
-        self.session.close()
+            self.fabric.log_dict(metrics, step=step)
+        self.detach()
 
-    def _around_step(self, original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def detach(self) -> None:
+        self._patches.undo()
+        self._exports.close()
+
+    def _around_step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Generator[None]:
         if isinstance(optimizer, Optimizer) and all(optimizer is not known for known in self._optimizers):
             self._optimizers.append(optimizer)
             self.session.observe_optimizer(optimizer)
-        output = original(optimizer, *args, **kwargs)
+        yield
         self._exports.boundary()
-        return output
 
-    def _around_backward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        output = original(*args, **kwargs)
+    def _around_backward(self, *args: Any, **kwargs: Any) -> Generator[None]:
+        yield
         self.session.may_end()
-        return output
 
-    def _around_log(self, original: Callable[..., Any], name: str, value: Any, step: int | None = None) -> Any:
-        metrics = self._exports.metrics(step, {name: value})
-        output = original(name, value, step=step)
-        for own, number in metrics.items():
-            original(own, number, step=step)
-        return output
+    def _around_log_dict(self, metrics: Mapping[str, Any], step: int | None = None) -> Generator[Call]:
+        """``log`` comes through here, too."""
+        yield Call(({**metrics, **self._exports.metrics(step, metrics)},), {"step": step})
 
-    def _around_log_dict(
-        self, original: Callable[..., Any], metrics: Mapping[str, Any], step: int | None = None
-    ) -> Any:
-        return original({**metrics, **self._exports.metrics(step, metrics)}, step=step)
+
+def _folder_of(fabric: Any) -> Path | None:
+    """Beside the loggers' files."""
+    folder = next((logger.log_dir for logger in fabric.loggers if getattr(logger, "log_dir", None)), None)
+    return None if folder is None else Path(folder, "areal_metrics")

@@ -6,11 +6,10 @@ every iteration; all are looked up as globals of one module, so they can be repl
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +17,7 @@ import megatron.core
 
 from areal_callbacks.config import MetricsConfig
 from areal_callbacks.integrations._megatron_run import AReaLMetricsCallback, Host, TrainingRun, host_scalars
+from areal_callbacks.safety.door import Call
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.safety.reporting import report_once
 
@@ -56,7 +56,7 @@ class Installation:
     def __init__(self, training: ModuleType, config: MetricsConfig, writer_rank: int | None) -> None:
         self._training = training
         self._callback = AReaLMetricsCallback(config=config, writer_rank=writer_rank)
-        self._patches = Patches()
+        self._patches = Patches("megatron")
         if _parameters(getattr(training, "pretrain", None)).get("callbacks") is not None:
             self._join_callbacks()
         else:
@@ -73,22 +73,14 @@ class Installation:
     def _run(self) -> TrainingRun | None:
         return self._callback.run
 
-    @contextlib.contextmanager
-    def _undone_on_error(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self.undo()
-            raise
-
-    def _around_save(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _around_save(self, *args: Any, **kwargs: Any) -> Generator[None]:
         if self._run is not None:
-            iteration = _bind(original, args, kwargs).arguments.get("iteration")
+            iteration = _bind(self._training.save_checkpoint, args, kwargs).arguments.get("iteration")
             if iteration is None:
                 report_once("megatron:save", "save_checkpoint() takes no iteration: totals are not saved with it")
             else:
                 self._run.saved(int(iteration))
-        return original(*args, **kwargs)
+        yield
 
     # -- through callbacks
 
@@ -100,16 +92,19 @@ class Installation:
             if isinstance(module, ModuleType) and vars(module).get("pretrain") is pretrain:
                 self._patches.wrap(module, "pretrain", self._around_pretrain)
 
-    def _around_pretrain(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _around_pretrain(self, *args: Any, **kwargs: Any) -> Generator[Call]:
         self._callback.settings = lambda: _host(self._training)
-        call = _bind(original, args, kwargs)
+        call = _bind(self._training.pretrain, args, kwargs)
         given: Any = call.arguments.get("callbacks")
         if hasattr(given, "add"):
             given.add(self._callback)
         else:
             call.arguments["callbacks"] = [*(given or ()), self._callback]
-        with self._undone_on_error():
-            return original(*call.args, **call.kwargs)
+        try:
+            yield Call(call.args, call.kwargs)
+        except BaseException:
+            self.undo()
+            raise
 
     # -- by name
 
@@ -121,33 +116,33 @@ class Installation:
         self._patches.wrap(self._training, "train_step", self._around_train_step)
         self._patches.wrap(self._training, "training_log", self._around_log)
 
-    def _around_setup(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)  # (model chunks, optimizer, scheduler)
+    def _around_setup(self, *args: Any, **kwargs: Any) -> Generator[None, Any]:
+        result = yield  # (model chunks, optimizer, scheduler)
         self._callback.start(_host(self._training), result[0])
-        return result
 
-    def _around_train(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        with self._undone_on_error():
-            result = original(*args, **kwargs)
-            self._callback.end()
-        return result
+    def _around_train(self, *args: Any, **kwargs: Any) -> Generator[None]:
+        try:
+            yield
+        except BaseException:
+            self.undo()
+            raise
+        self._callback.end()
 
-    def _around_train_step(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _around_train_step(self, *args: Any, **kwargs: Any) -> Generator[Call]:
         if self._run is None or self._run.is_over:
-            return original(*args, **kwargs)
-        session, call = self._run.session, _bind(original, args, kwargs)
+            return
+        session, call = self._run.session, _bind(self._training.train_step, args, kwargs)
         # Not earlier: the loop may have put a CUDA-graph wrapper around the optimizer's step meanwhile.
         session.observe_megatron_optimizer(call.arguments["optimizer"])
         call.arguments["data_iterator"] = session.unmeasured(call.arguments["data_iterator"])
         with session.step():
-            return original(*call.args, **call.kwargs)
+            yield Call(call.args, call.kwargs)
 
-    def _around_log(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
+    def _around_log(self, *args: Any, **kwargs: Any) -> Generator[None]:
+        yield
         if self._run is not None and not self._run.is_over:
-            arguments = _bind(original, args, kwargs).arguments
+            arguments = _bind(self._training.training_log, args, kwargs).arguments
             self._run.logged(int(arguments["iteration"]), lambda: host_scalars(arguments))
-        return result
 
 
 def _check(training: ModuleType, name: str, arguments: tuple[str, ...]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,9 @@ from torch import nn
 from areal_callbacks.config import MetricsConfig, MetricsOptions
 from areal_callbacks.core.types import Export
 from areal_callbacks.integrations._megatron_session import MegatronSession, attach
-from areal_callbacks.safety.reporting import report_once
+from areal_callbacks.safety.door import attempt, guarded_entry
 from areal_callbacks.session.saved_totals import SavedTotals
+from areal_callbacks.session.schedule import LoggingEvents
 from areal_callbacks.writers.base import MetricWriter
 from areal_callbacks.writers.guests import tensorboard_guest, wandb_guest
 
@@ -22,6 +22,9 @@ try:
     from megatron.bridge.training.callbacks import Callback as _Base
 except ImportError:
     _Base = object
+
+TOTALS_FILE = "areal_metrics_totals.json"
+"""Beside Megatron's checkpoints: iteration → totals."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +60,14 @@ class Host:
 
     def log(self, export: Export) -> None:
         """Scalars into its trackers, at its iteration; a tracker that raises is reported once."""
-        try:
-            if self.tensorboard is not None:
-                for name, value in export.metrics.items():
-                    self.tensorboard.add_scalar(name, value, export.step)
-            if self.wandb is not None:
-                self.wandb.log(dict(export.metrics), step=export.step)
-        except Exception as error:  # noqa: BLE001 - a tracker must not end the training
-            report_once("megatron:log", f"metrics could not be logged by Megatron's writers: {error!r}")
+        attempt("megatron:log", "metrics could not be logged by Megatron's writers", self._log, export)
+
+    def _log(self, export: Export) -> None:
+        if self.tensorboard is not None:
+            for name, value in export.metrics.items():
+                self.tensorboard.add_scalar(name, value, export.step)
+        if self.wandb is not None:
+            self.wandb.log(dict(export.metrics), step=export.step)
 
 
 class TrainingRun:
@@ -91,57 +94,48 @@ class TrainingRun:
             config=config,
             name=host.name,
             writer_rank=writer_rank,
-            guests=host.guests(config),
+            guests=attempt("megatron:guests", "no tables in the trackers", host.guests, config) or (),
             output_dir=folder or None,
         )
-        self._iteration = self._reduced_at = host.iteration
-        self._events = 0
+        self._events = LoggingEvents(self.session, host.iteration)
         self.is_over = False
         if config.resume_totals and host.load and host.iteration > 0:
-            self.session.load_state_dict(SavedTotals(host.load).read(host.iteration) or {})
+            totals = SavedTotals(Path(host.load, TOTALS_FILE)).read(host.iteration)
+            if totals is not None:
+                self.session.load_state_dict(totals)
 
-    def logged(self, iteration: int, scalars: Callable[[], Mapping[str, float]]) -> None:
+    def logged(self, iteration: int, scalars: Callable[[], Mapping[str, Any]]) -> None:
         """An iteration is over, and logged by the host if its interval says so. Collective where an export is due.
 
         Args:
-            iteration: the host's number of it, counted from 1.
+            iteration: the host's number of it, counted from 1; equal on all ranks.
             scalars: the host's own values; called if there is an export.
         """
-        self._iteration = iteration
-        if iteration % self._host.log_interval == 0:
-            self._events += 1
-            if self._events % self.session.config.every == 0:
-                self._reduce()
-                self._emit(iteration, scalars())
+        self._events.progress = iteration
+        if iteration % self._host.log_interval == 0 and self._events.reached(iteration):
+            self._log(iteration, scalars())
 
     def saved(self, iteration: int) -> None:
         """The host saves a checkpoint: the totals in it are whole. Collective."""
-        self._iteration = max(self._iteration, iteration)
-        self._reduce()
+        self._events.reduce(max(self._events.progress, iteration))
         if self._host.save and self.session.topology.is_writer:
-            SavedTotals(self._host.save).write(iteration, self.session.state_dict())
+            SavedTotals(Path(self._host.save, TOTALS_FILE)).write(self.session.state_dict(), iteration)
 
     def end(self) -> None:
         """Training is over: export the rest and close; a checkpoint may still follow. Collective."""
         if not self.is_over:
-            self._reduce()
+            self._events.finish()
+            self._log(self._events.progress, {})
             self.abandon()
 
     def abandon(self) -> None:
         """Training broke off: write what all ranks have reduced already, and close."""
         if not self.is_over:
             self.is_over = True
-            self._emit(self._iteration, {})
-            self.session.close()
+            self._events.close()
 
-    def _reduce(self) -> None:
-        """Its condition is the iteration, which is equal on all ranks."""
-        if self._iteration > self._reduced_at:
-            self._reduced_at = self._iteration
-            self.session.reduce()
-
-    def _emit(self, iteration: int, scalars: Mapping[str, float]) -> None:
-        export = self.session.emit(iteration, scalars)
+    def _log(self, iteration: int, scalars: Mapping[str, Any]) -> None:
+        export = self._events.export(iteration, scalars)
         if export is not None:
             self._host.log(export)
 
@@ -177,16 +171,19 @@ class AReaLMetricsCallback(_Base):
 
     # -- life of a training
 
+    @guarded_entry
     def start(self, host: Host, model: nn.Module | Sequence[nn.Module]) -> None:
         """Training is about to begin."""
         self.abandon()
         self.run = TrainingRun(host, model, self.config, self._writer_rank)
 
+    @guarded_entry
     def end(self) -> None:
         """Training is over: export the rest. Collective."""
         if self.run is not None:
             self.run.end()
 
+    @guarded_entry
     def abandon(self) -> None:
         """Training broke off, or its successor begins."""
         if self.run is not None:
@@ -194,17 +191,20 @@ class AReaLMetricsCallback(_Base):
 
     # -- the host's events
 
+    @guarded_entry
     def on_train_start(self, context: Any) -> None:
         host = self.settings() if self.settings is not None else _host_of(context)
         self._iteration = host.iteration
         self.start(host, context.model)
 
+    @guarded_entry
     def on_train_step_start(self, context: Any) -> None:
         if self.run is not None:
             self.run.session.observe_megatron_optimizer(context.optimizer)
             self.run.session.exclude_rerun_iterators()
             self.run.session.begin()
 
+    @guarded_entry
     def on_train_step_end(self, context: Any) -> None:
         self._iteration += 1
         if self.run is not None:
@@ -225,15 +225,10 @@ class AReaLMetricsCallback(_Base):
 _SCALARS = ("loss_dict", "learning_rate", "grad_norm")
 
 
-def host_scalars(values: Mapping[str, Any]) -> dict[str, float]:
+def host_scalars(values: Mapping[str, Any]) -> dict[str, Any]:
     """Losses, learning rate and gradient norm under Megatron's names, from the arguments of its logging function."""
     losses = values.get("loss_dict") or {}
-    named = {**losses, "learning-rate": values.get("learning_rate"), "grad-norm": values.get("grad_norm")}
-    scalars = {}
-    for name, value in named.items():
-        with contextlib.suppress(TypeError, ValueError, RuntimeError):  # nothing, or more than one number
-            scalars[name] = float(value)
-    return scalars
+    return {**losses, "learning-rate": values.get("learning_rate"), "grad-norm": values.get("grad_norm")}
 
 
 def _host_of(context: Any) -> Host:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from torch import nn
@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from areal_callbacks.config import MetricsConfig, MetricsOptions
 from areal_callbacks.flops.megatron import megatron_flops_estimator
 from areal_callbacks.monitors.throughput.megatron_lengths import MegatronLengths
+from areal_callbacks.safety.door import attempt, guarded_entry
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.session import MetricsSession
@@ -37,10 +38,11 @@ class MegatronSession(MetricsSession):
 
     def __init__(self, config: MetricsConfig, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
-        self._patches = Patches()
+        self._patches = Patches("megatron")
         self._optimizers: list[Any] = []
         self._excludes_rerun_iterators = False
 
+    @guarded_entry
     def observe_megatron_optimizer(self, optimizer: Any) -> None:
         """Time a MegatronOptimizer's steps and count those that it skips; a second call for it does nothing."""
         if not any(optimizer is known for known in self._optimizers):
@@ -48,14 +50,13 @@ class MegatronSession(MetricsSession):
             self.expect_optimizer(may_skip=True)
             self._patches.wrap(optimizer, "step", self._around_optimizer_step)
 
-    def _around_optimizer_step(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _around_optimizer_step(self, *args: Any, **kwargs: Any) -> Generator[None, Any]:
         self.optimizer_begin()
-        result = original(*args, **kwargs)  # (update successful, gradient norm, zeros in the gradients)
+        result = yield  # (update successful, gradient norm, zeros in the gradients)
         if (result[0] if isinstance(result, tuple) else result) is False:
             self.optimizer_skipped()
         else:
             self.optimizer_end()
-        return result
 
     def unmeasured(self, data_iterator: Any) -> Any:
         """The same iterator, or list of iterators, whose waiting for the next batch is no training time."""
@@ -68,15 +69,16 @@ class MegatronSession(MetricsSession):
         self.exclude_rerun_iterators()  # Megatron wants objects of this very class
         return data_iterator
 
+    @guarded_entry
     def exclude_rerun_iterators(self) -> None:
         """Waiting for the next batch of any iterator that Megatron can rewind is no training time."""
         if not self._excludes_rerun_iterators:
             self._excludes_rerun_iterators = True
             self._patches.wrap(RerunDataIterator, "__next__", self._around_next)
 
-    def _around_next(self, original: Callable[..., Any], iterator: Any) -> Any:
+    def _around_next(self, iterator: Any) -> Generator[None]:
         with self.excluded():
-            return original(iterator)
+            yield
 
     def close(self) -> None:
         self._patches.undo()
@@ -200,12 +202,10 @@ def _attribute(chunk: nn.Module, name: str, default: Any = None) -> Any:
 
 def _flops_estimator(chunks: Sequence[nn.Module]) -> Estimator | None:
     vocabulary = _attribute(chunks[0], "vocab_size")
-    try:
-        if vocabulary is not None:
-            return megatron_flops_estimator(get_model_config(chunks[0]), vocab_size=int(vocabulary))
-    except ValueError as error:
-        report_once("megatron:flops", f"FLOPs are left out: {error}")
-    return None
+    if vocabulary is None:
+        return None
+    config, size = get_model_config(chunks[0]), int(vocabulary)
+    return attempt("megatron:flops", "FLOPs are left out", megatron_flops_estimator, config, vocab_size=size)
 
 
 def _warn(config: Any) -> None:

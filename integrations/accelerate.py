@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -13,25 +12,21 @@ from torch import nn
 
 from areal_callbacks.config import MetricsConfig, MetricsOptions
 from areal_callbacks.integrations._accelerate_host import (
+    TOTALS_FILE,
     AcceleratedOptimizer,
     Accelerator,
-    free_folder,
-    give_back_folder,
-    guests_of,
     is_opaque,
     may_train,
-    measurable,
-    read_totals,
     size_of,
-    steps_are_hidden,
-    topology_of,
-    write_totals,
 )
+from areal_callbacks.integrations._accelerate_run import AcceleratorRun
 from areal_callbacks.monitors.throughput.lengths import sequence_lengths
+from areal_callbacks.safety.door import Call, Observer, Result, Surrounded, guarded
+from areal_callbacks.safety.hooks import Hook
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.session import MetricsSession
-from areal_callbacks.session.step_exports import StepExports
+from areal_callbacks.session.saved_totals import SavedTotals
 
 _ATTRIBUTE = "_areal_callbacks"
 
@@ -65,51 +60,60 @@ def enable(
     if running is None:
         running = AcceleratorMetrics(accelerator, MetricsConfig.make(config, **options))
         setattr(accelerator, _ATTRIBUTE, running)
+        running.start()
     elif config is not None or options:
         running.configure(MetricsConfig.make(config, **options))
     return running
 
 
-class AcceleratorMetrics:
-    """Rides on one accelerator until ``accelerator.end_training()`` or :meth:`close`; a context manager as well.
+class AcceleratorMetrics(Observer):
+    """Measures one accelerator until ``accelerator.end_training()`` or :meth:`close`; a context manager as well.
 
-    Training time begins with a training forward and ends with the optimizer step, or with backward where no step
-    follows. The ranks meet at every ``every``-th optimizer step; what they reduced joins the next ``accelerator.log``,
-    on whatever ranks and however rarely that is called. ``save_state`` keeps the totals beside the other states. After
+    The ranks meet at every ``every``-th optimizer step; what they reduced joins the next ``accelerator.log``, on
+    whatever ranks and however rarely that is called. ``save_state`` keeps the totals beside the other states. After
     ``free_memory`` a new training begins.
 
     Args:
-        accelerator: whose ``prepare``, ``backward``, ``log`` and ``end_training`` are listened to.
-        config: of the session.
+        accelerator: whose ``prepare``, ``backward``, ``log`` and ``end_training`` are wrapped.
+        config: of the next session.
 
     Attributes:
-        config: what the next session is made with.
-        session: what measures; None until an optimizer was prepared, and after the end.
+        config: as given, or as :meth:`configure` set it.
     """
+
+    family = "accelerate"
 
     def __init__(self, accelerator: Accelerator, config: MetricsConfig) -> None:
         self.config = config
-        self.session: MetricsSession | None = None
         self._accelerator = accelerator
-        self._exports: StepExports | None = None
+        self._run: AcceleratorRun | None = None
         self._steps_before = 0
         self._waiting: list[Any] = []
         self._seen: list[Any] = []
-        self._folder: Path | None = None
-        self._gives_step = True
         self._totals: dict[str, Any] | None = None
-        self._patches = Patches()
-        self._step_patches = Patches()
+        self._patches = Patches(self.family)
+        self._state_hooks: list[Any] = []
+
+    @guarded
+    def start(self) -> None:
+        """Wrap the accelerator's methods, and observe what it has prepared already."""
+        accelerator = self._accelerator
         self._state_hooks = [
-            accelerator.register_save_state_pre_hook(self._save_totals),
-            accelerator.register_load_state_pre_hook(self._load_totals),
+            accelerator.register_save_state_pre_hook(Hook(self, self._save_totals)),
+            accelerator.register_load_state_pre_hook(Hook(self, self._load_totals)),
         ]
-        self._wrap()
+        for name, around in self._arounds().items():
+            self._patches.wrap(accelerator, name, around)
         self._adopt([*accelerator._models, *accelerator._optimizers])
+
+    @property
+    def session(self) -> MetricsSession | None:
+        """What measures; None until an optimizer was prepared, and after the end."""
+        return None if self._run is None else self._run.session
 
     def configure(self, config: MetricsConfig) -> None:
         """Take another configuration, as long as nothing is measured."""
-        if self.session is None:
+        if self._run is None:
             self.config = config
         elif config != self.config:
             report_once("accelerate:configured", "this accelerator is measured already: its configuration stays")
@@ -123,29 +127,31 @@ class AcceleratorMetrics:
         self._release()
         vars(self._accelerator).pop(_ATTRIBUTE, None)
 
+    detach = close
+
     def __enter__(self) -> AcceleratorMetrics:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """A copy of the accelerator is not measured."""
+        return type(None), ()
+
     def _release(self) -> None:
-        """Hold on to nothing that was prepared. What nobody has logged goes to the files."""
-        self._step_patches.undo()
-        if self._exports is not None:
-            self._steps_before = self._exports.steps
-            self._exports.flush()
-        if self.session is not None:
-            self.session.close()
-        self.session = self._exports = None
+        """Hold on to nothing that was prepared."""
+        if self._run is not None:
+            run, self._run = self._run, None
+            self._steps_before = run.steps
+            run.close()
         self._seen.clear()
         self._waiting.clear()
-        give_back_folder(self._folder)
 
     # -- what is prepared
 
-    def _wrap(self) -> None:
-        around: dict[str, Callable[..., Any]] = {
+    def _arounds(self) -> dict[str, Callable[..., Any]]:
+        arounds: dict[str, Callable[..., Any]] = {
             "prepare": self._around_prepare,
             "prepare_model": self._around_prepare,
             "prepare_optimizer": self._around_prepare,
@@ -156,14 +162,12 @@ class AcceleratorMetrics:
             "end_training": self._around_end,
         }
         if size_of(self._accelerator, "cp") > 1:
-            around["maybe_context_parallel"] = self._around_context_parallel
-        for name, replacement in around.items():
-            self._patches.wrap(self._accelerator, name, replacement)
+            arounds["maybe_context_parallel"] = self._around_context_parallel
+        return arounds
 
-    def _around_prepare(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        prepared = original(*args, **kwargs)
+    def _around_prepare(self, *args: Any, **kwargs: Any) -> Generator[None, Any]:
+        prepared = yield
         self._adopt(prepared if isinstance(prepared, tuple | list) else [prepared])
-        return prepared
 
     def _adopt(self, prepared: Iterable[Any]) -> None:
         """Observe models and optimizers; a model that no optimizer belongs to is not trained."""
@@ -172,127 +176,78 @@ class AcceleratorMetrics:
         new = [item for item in prepared if may_train(item) and all(item is not seen for seen in self._seen)]
         self._seen += new
         self._waiting += new
-        has_model, has_optimizer = (
-            any(isinstance(item, kind) for item in self._seen) for kind in (nn.Module, AcceleratedOptimizer)
-        )
-        if has_model and has_optimizer:
+        kinds = (nn.Module, AcceleratedOptimizer)
+        if all(any(isinstance(item, kind) for item in self._seen) for kind in kinds):
             self._open()
             self._restore()
 
     def _open(self) -> None:
-        accelerator = self._accelerator
-        if self.session is None:
-            config = measurable(self.config, accelerator)
-            guests = guests_of(accelerator, config, lambda: self._gives_step)
-            self._folder = free_folder(accelerator)
-            self.session = MetricsSession(config, output_dir=self._folder, guests=guests)
-            self._exports = StepExports(self.session, files_only=not accelerator.log_with)
-            self._exports.steps = self._steps_before
-        topology = topology_of(accelerator)
+        if self._run is None:
+            self._run = AcceleratorRun(self._accelerator, self.config, self._steps_before)
         while self._waiting:
-            item = self._waiting.pop(0)
-            if isinstance(item, nn.Module):
-                self.session.attach(item, topology=topology, device=accelerator.device, begin_with_forward=True)
-            elif not steps_are_hidden(accelerator):
-                self._observe(self.session, item)
+            self._run.observe(self._waiting.pop(0))
 
-    def _observe(self, session: MetricsSession, optimizer: AcceleratedOptimizer) -> None:
-        session.observe_optimizer(optimizer)
-        if optimizer.scaler is not None:
-            session.expect_optimizer(may_skip=True)
-        self._step_patches.wrap(optimizer, "step", functools.partial(self._around_step, optimizer))
-
-    def _around_free_memory(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _around_free_memory(self, *args: Any, **kwargs: Any) -> Generator[None]:
         self._release()
-        return original(*args, **kwargs)
+        yield
 
     # -- a step
 
-    def _around_backward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        if self.session is None or self._exports is None:
-            return result
-        if self._accelerator.sync_gradients and steps_are_hidden(self._accelerator):
-            self._exports.boundary()
-        else:
-            self.session.may_end()
-        return result
+    def _around_backward(self, *args: Any, **kwargs: Any) -> Generator[None]:
+        yield
+        if self._run is not None:
+            self._run.backward_ended()
 
-    def _around_step(
-        self, optimizer: AcceleratedOptimizer, original: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> Any:
-        result = original(*args, **kwargs)
-        if self.session is not None and self._exports is not None and self._accelerator.sync_gradients:
-            if optimizer.step_was_skipped:
-                self.session.optimizer_skipped()
-            self._exports.boundary()
-        return result
-
-    @contextlib.contextmanager
     def _around_uneven_inputs(
-        self, original: Callable[..., Any], joinables: Any, even_batches: bool | None = None
-    ) -> Iterator[Any]:
-        """A rank that has run out of batches answers the gradients' collectives of the others, but not ours."""
-        accelerator = self._accelerator
-        is_even = accelerator.even_batches if even_batches is None else even_batches
-        uneven = accelerator.multi_device and not is_even
-        meeting = self._exports.uneven() if self._exports is not None and uneven else contextlib.nullcontext()
-        with meeting, original(joinables, even_batches=even_batches) as value:
-            yield value
+        self, joinables: Any, even_batches: bool | None = None
+    ) -> Generator[None, AbstractContextManager[Any], Result | None]:
+        joining = yield
+        is_even = self._accelerator.even_batches if even_batches is None else even_batches
+        if self._run is None or is_even or not self._accelerator.multi_device:
+            return None
+        return Result(Surrounded(joining, self._run.uneven(), "ranks with unequal steps could not meet at the end"))
 
-    @contextlib.contextmanager
     def _around_context_parallel(
-        self, original: Callable[..., Any], buffers: list[torch.Tensor] | None = None, *args: Any, **kwargs: Any
-    ) -> Iterator[None]:
+        self, buffers: list[torch.Tensor] | None = None, *args: Any, **kwargs: Any
+    ) -> Generator[None]:
         """The buffers hold the batch before it is sharded in place."""
         training = torch.is_grad_enabled() and any(model.training for model in self._accelerator._models)
         lengths = sequence_lengths(buffers or (), {}) if training else None
         if lengths is not None and self.session is not None:
             self.session.count_sequences(lengths)
-        with original(buffers, *args, **kwargs):
-            yield
+        yield
 
     # -- rows
 
-    def _around_log(self, original: Callable[..., Any], values: Any, step: Any = None, *args: Any, **kw: Any) -> Any:
-        return original({**self._row(step, values), **values}, step, *args, **kw)
+    def _around_log(self, values: Any, step: Any = None, *args: Any, **kwargs: Any) -> Generator[Call]:
+        if self._run is not None and isinstance(values, Mapping):
+            yield Call(({**self._run.row(step, values), **values}, step, *args), kwargs)
 
-    def _row(self, step: int | None, values: Mapping[str, Any]) -> dict[str, float]:
-        if self._exports is None:
-            return {}
-        self._gives_step = step is not None
-        return self._exports.metrics(step, values)
-
-    def _around_end(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _around_end(self, *args: Any, **kwargs: Any) -> Generator[None]:
         """The tail gets a row of its own."""
         step, metrics = None, dict[str, float]()
-        if self._exports is not None:
-            self._exports.finish()
-            step = self._exports.tail_step
-            metrics = self._row(step, {})
+        if self._run is not None:
+            step, metrics = self._run.finish()
         elif any(isinstance(item, nn.Module) for item in self._waiting):
             report_once("accelerate:optimizer", "no optimizer was prepared: nothing was measured")
         self.close()
         if metrics:
             self._accelerator.log(metrics, step=step)
-        return original(*args, **kwargs)
+        yield
 
     # -- checkpoints
 
     def _save_totals(self, models: list[nn.Module], weights: list[Any], output_dir: str) -> None:
         """Without an export: nobody knows whether the other ranks save too."""
         if self.session is not None and self._accelerator.is_main_process:
-            write_totals(output_dir, self.session.state_dict())
+            SavedTotals(Path(output_dir, TOTALS_FILE)).write(self.session.state_dict())
 
     def _load_totals(self, models: list[nn.Module], input_dir: str) -> None:
         if self.config.resume_totals:
-            self._totals = read_totals(input_dir)
+            self._totals = SavedTotals(Path(input_dir, TOTALS_FILE)).read()
             self._restore()
 
     def _restore(self) -> None:
         if self._totals is not None and self.session is not None:
             totals, self._totals = self._totals, None
-            try:
-                self.session.load_state_dict(totals)
-            except (AttributeError, KeyError, TypeError) as error:
-                report_once("accelerate:load", f"the totals in the checkpoint are damaged: {error!r}")
+            self.session.load_state_dict(totals)

@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from areal_callbacks.config import MetricsConfig, MetricsOptions
-from areal_callbacks.monitors.throughput.monitor import Estimator
+from areal_callbacks.flops.registry import Estimator
 from areal_callbacks.session import MetricsSession
 from areal_callbacks.topology import Topology
 

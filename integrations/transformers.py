@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Unpack
 
 from areal_callbacks.config import MetricsConfig, MetricsOptions
-from areal_callbacks.integrations._transformers_guests import guests_of
 from areal_callbacks.integrations._transformers_host import (
     ExportableState,
     Trainer,
@@ -16,16 +14,12 @@ from areal_callbacks.integrations._transformers_host import (
     TrainerState,
     TrainingArguments,
     calling_trainer,
-    integration_utils,
-    measurable,
-    optimizer_of,
-    topology_of,
 )
-from areal_callbacks.safety.patches import Patches
+from areal_callbacks.integrations._transformers_run import TransformersRun
+from areal_callbacks.safety.door import attempt, guarded_entry
 from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.session import MetricsSession
 
-_EVALUATION_PREFIXES = ("eval_", "test_")
 _FUNCTIONS: dict[str, Callable[..., Any]] = {}  # what a checkpoint can only name, by that name
 
 
@@ -51,7 +45,6 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
         ValueError: an unknown key or a bad value, with the choices.
 
     Attributes:
-        session: what runs during a training; None before and after.
         saved_totals: the cumulative counters, as a checkpoint keeps them.
     """
 
@@ -67,184 +60,73 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
         options["token_count_fn"] = _function(options.get("token_count_fn"))
         self.config = MetricsConfig.make(config, **options)
         self.evaluate_before_train = evaluate_before_train
-        self.session: MetricsSession | None = None
         self.saved_totals: dict[str, Any] = {}
-        self._patches = Patches()
-        self._trainer: Trainer | None = None
-        self._events = 0
-        self._reduced_at = -1
-        self._due = False
-        self._evaluates_first = False
-        self._own_names: frozenset[str] = frozenset()
+        self._runs: list[TransformersRun] = []  # the last one is the innermost, of a trainer inside another's training
+
+    @property
+    def session(self) -> MetricsSession | None:
+        """What runs during a training; None before and after."""
+        return self._runs[-1].session if self._runs else None
 
     # -- life of a training
 
+    @guarded_entry
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self._release()
         trainer = calling_trainer()
         if trainer is None:
             report_once("transformers:trainer", "no Trainer called on_train_begin: nothing will be measured")
             return
+        self._end_runs(trainer)
         if _is_second(self, trainer):
             report_once("transformers:twice", "this Trainer has two metrics callbacks: the later one does nothing")
             return
-        session = MetricsSession(
-            measurable(self.config, trainer),
-            output_dir=Path(args.output_dir, "areal_metrics"),
-            name=args.run_name or "",
-            guests=guests_of(trainer, self.config.moe_balance),
-        )
-        self.session, self._trainer = session, trainer
-        session.attach(trainer.model_wrapped, optimizer_of(trainer), topology_of(trainer), device=args.device)
-        self._events, self._reduced_at, self._due = 0, state.global_step, False
-        self._evaluates_first = self.evaluate_before_train and state.global_step == 0 and not args.eval_on_start
-        self._restore_totals(state)
-        self._wrap(trainer)
-        _observe_trl(trainer, session, self._patches)
+        run = TransformersRun(trainer, self.config, self._keep_totals)
+        self._runs.append(run)
+        run.start(self)
+        self._restore_totals(run, state)
+        self._evaluate_first(args, state)
 
+    @guarded_entry
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self._asked_for_evaluation:
+            self._asked_for_evaluation = args.eval_on_start = False
+
+    @guarded_entry
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if self.session is not None:
-            self.session.begin()
+        if self._runs:
+            self._runs[-1].session.begin()
 
+    @guarded_entry
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self._release()
+        if self._runs:
+            self._end_runs(self._runs[-1].trainer)
 
-    def _release(self) -> None:
-        """Undo everything; also after an exception, for which the Trainer has no event."""
-        self._patches.undo()
-        if self.session is not None:
-            self.saved_totals = self.session.state_dict()
-            self.session.close()
-        self.session = self._trainer = None
+    def _end_runs(self, trainer: Trainer) -> None:
+        """Those of this trainer, and those that are over: an exception may have ended them."""
+        for run in [run for run in self._runs if run.trainer is trainer]:
+            run.detach()
+        self._runs = [run for run in self._runs if not run.is_over]
 
-    # -- what has no event of its own
+    def _keep_totals(self, totals: dict[str, Any] | None) -> None:
+        self.saved_totals = totals or {}
+        self._runs = [run for run in self._runs if not run.is_over]
 
-    def _wrap(self, trainer: Trainer) -> None:
-        handler, wrap = trainer.callback_handler, self._patches.wrap
-        wrap(trainer, "_save_checkpoint", self._around_save)
-        wrap(handler, "on_epoch_begin", self._around_epoch_begin)
-        wrap(handler, "on_step_end", self._around_boundary)  # around all callbacks: a later one may still ask for a log
-        wrap(handler, "on_epoch_end", self._around_boundary)
-        wrap(handler, "on_log", self._around_log)
-        wrap(integration_utils, "rewrite_logs", self._around_rewrite)
-        if trainer.get_cp_size() > 1:
-            wrap(trainer, "training_step", self._around_sharded_step)
-        later_callbacks = handler.callbacks[handler.callbacks.index(self) + 1 :]
-        guarded = [(callback, "on_train_begin") for callback in later_callbacks if hasattr(callback, "__dict__")]
-        for owner, name in [*guarded, (handler, "on_epoch_begin"), (trainer, "_run_epoch"), (trainer, "_evaluate")]:
-            wrap(owner, name, self._released_on_error)
-        wrap(trainer, "_finalize_training", self._around_finalize)
-        wrap(handler, "on_train_end", self._around_train_end)
+    _asked_for_evaluation = False
 
-    def _released_on_error(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        try:
-            return original(*args, **kwargs)
-        except BaseException:
-            self._release()
-            raise
+    def _evaluate_first(self, args: TrainingArguments, state: TrainerState) -> None:
+        """By the Trainer's own means, once all callbacks have begun."""
+        if self.evaluate_before_train and state.global_step == 0 and not args.eval_on_start:
+            self._asked_for_evaluation = args.eval_on_start = True
 
-    def _around_epoch_begin(self, original: Callable[..., TrainerControl], *args: Any, **kwargs: Any) -> TrainerControl:
-        """The first epoch is the first moment at which every callback has begun."""
-        if self._evaluates_first and self._trainer is not None:
-            self._evaluates_first = False
-            self._trainer.evaluate()
-        return original(*args, **kwargs)
-
-    def _around_boundary(
-        self,
-        original: Callable[..., TrainerControl],
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
-    ) -> TrainerControl:
-        if self.session is not None:
-            self.session.end()
-        control = original(args, state, control, **kwargs)
-        trainer = self._trainer
-        if trainer is not None and control.should_log and state.global_step > trainer._globalstep_last_logged:
-            self._events += 1
-            if self._events % self.config.every == 0:
-                self._reduce(state)
-                self._due = True
-        return control
-
-    def _around_save(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The totals in a checkpoint are whole; nothing is logged for them."""
-        if self._trainer is not None:
-            self._reduce(self._trainer.state)
-        return original(*args, **kwargs)
-
-    def _around_finalize(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The tail interval joins the row of ``train_runtime``, with what a last evaluation recorded."""
-        try:
-            if self._trainer is not None and self.session is not None:
-                if not self._reduce(self._trainer.state):
-                    self.session.reduce(measured=False)
-                self._due = self.session.has_pending
-            return original(*args, **kwargs)
-        finally:
-            self._release()
-
-    def _around_train_end(self, original: Callable[..., TrainerControl], *args: Any, **kwargs: Any) -> TrainerControl:
-        """Before any callback: some end their tracker's run then, which the report is handed to."""
-        self._release()
-        return original(*args, **kwargs)
-
-    def _reduce(self, state: TrainerState) -> bool:
-        """Collective. Its condition is the step count, which is equal on all ranks."""
-        due = self.session is not None and state.global_step > self._reduced_at
-        if due and self.session is not None:
-            self._reduced_at = state.global_step
-            self.session.reduce()
-        return due
-
-    def _around_log(
-        self,
-        original: Callable[..., TrainerControl],
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any],
-        **kwargs: Any,
-    ) -> TrainerControl:
-        metrics = self._metrics_for(logs, state)
-        logs.update(metrics)
-        if metrics and state.log_history and state.log_history[-1].get("step") == state.global_step:
-            state.log_history[-1].update(metrics)
-        self._own_names = frozenset(metrics)
-        try:
-            return original(args, state, control, logs, **kwargs)
-        finally:
-            self._own_names = frozenset()
-
-    def _metrics_for(self, logs: Mapping[str, Any], state: TrainerState) -> dict[str, float]:
-        if self.session is None or not self._due or any(name.startswith(_EVALUATION_PREFIXES) for name in logs):
-            return {}
-        self._due = False
-        export = self.session.emit(state.global_step, logs)
-        return export.metrics if export is not None else {}
-
-    def _around_rewrite(self, original: Callable[..., dict[str, Any]], logs: Mapping[str, Any]) -> dict[str, Any]:
-        """Trackers show our names as they are, not under ``train/``."""
-        others = {name: value for name, value in logs.items() if name not in self._own_names}
-        return {**original(others), **{name: logs[name] for name in self._own_names if name in logs}}
-
-    def _around_sharded_step(
-        self, original: Callable[..., Any], model: Any, inputs: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        """Context parallelism shards the batch in place before the model sees it."""
-        if self.session is not None:
-            self.session.count_inputs(inputs)
-        return original(model, inputs, *args, **kwargs)
-
-    # -- checkpoints
+    # -- checkpoints and copies
 
     def state(self) -> dict[str, Any]:
         """For the Trainer's checkpoint; called on the saving rank only, after the ranks have met."""
@@ -257,17 +139,22 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
         totals = self.saved_totals if self.session is None else self.session.state_dict()
         return {"args": arguments, "attributes": {"saved_totals": totals}}
 
-    def _restore_totals(self, state: TrainerState) -> None:
+    def _restore_totals(self, run: TransformersRun, state: TrainerState) -> None:
         name = type(self).__name__
         saved = state.stateful_callbacks.setdefault(name, self.state())  # a checkpoint of a run without this callback
-        if self.session is None or not self.config.resume_totals or state.global_step == 0:
-            return
-        try:
-            self.session.load_state_dict(
-                (saved[-1] if isinstance(saved, list) else saved)["attributes"]["saved_totals"]
-            )
-        except (LookupError, TypeError) as error:
-            report_once("transformers:totals", f"the checkpoint's totals cannot be read, they restart: {error!r}")
+        if self.config.resume_totals and state.global_step > 0:
+            totals = attempt("session:totals", "the saved totals cannot be read, they restart", _totals_in, saved)
+            if totals is not None:
+                run.session.load_state_dict(totals)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy belongs to no training."""
+        return {**vars(self), "_runs": []}
+
+
+def _totals_in(saved: Any) -> Any:
+    """What :meth:`AReaLMetricsCallback.state` put into a checkpoint."""
+    return (saved[-1] if isinstance(saved, list) else saved)["attributes"]["saved_totals"]
 
 
 def _function(given: Callable[..., Any] | str | None) -> Callable[..., Any] | None:
@@ -286,12 +173,6 @@ def _remember(function: Callable[..., Any]) -> str:
 
 
 def _is_second(callback: AReaLMetricsCallback, trainer: Trainer) -> bool:
-    return next(c for c in trainer.callback_handler.callbacks if isinstance(c, AReaLMetricsCallback)) is not callback
-
-
-def _observe_trl(trainer: Trainer, session: MetricsSession, patches: Patches) -> None:
-    """TRL's trainers generate and compute losses in methods of their own; trl is imported only if it is in use."""
-    if any(base.__module__.partition(".")[0] == "trl" for base in type(trainer).__mro__):
-        from areal_callbacks.integrations import trl
-
-        trl.observe(trainer, session, patches)
+    """An earlier one stands in the Trainer's list; this one may also stand inside another callback."""
+    ours = [known for known in trainer.callback_handler.callbacks if isinstance(known, AReaLMetricsCallback)]
+    return bool(ours) and ours[0] is not callback

@@ -6,7 +6,7 @@ The callback of the Transformers integration hands a TRL trainer over to :func:`
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from areal_callbacks import workflow_context
 from areal_callbacks.integrations.transformers import AReaLMetricsCallback
 from areal_callbacks.ppo.diagnostics import PolicyDiagnostics
 from areal_callbacks.ppo.update import Clip, combine_rewards
-from areal_callbacks.safety.guard import Observer, guarded
+from areal_callbacks.safety.door import Observer, guarded
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.session import MetricsSession
@@ -83,22 +83,21 @@ class _PolicyObserver(Observer):
 
     # -- generation
 
-    def around_generation(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def around_generation(self, *args: Any, **kwargs: Any) -> Generator[None, dict[str, Any]]:
         if not self._training:
             with workflow_context.evaluation():
-                return original(*args, **kwargs)
+                yield
+            return
         self._rewards = self._versions = None
         with self._session.excluded("rollout"):
-            batch = original(*args, **kwargs)
+            batch = yield
         if self._session.config.ppo.enabled:
             self._observe_batch(batch)
-        return batch
 
-    def around_sampling(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        generated = original(*args, **kwargs)
+    def around_sampling(self, *args: Any, **kwargs: Any) -> Generator[None, tuple[Any, ...]]:
+        generated = yield
         if self._training:
             self._note_versions(generated)
-        return generated
 
     @guarded
     def _note_versions(self, generated: tuple[Any, ...]) -> None:
@@ -106,9 +105,8 @@ class _PolicyObserver(Observer):
             if isinstance(part, Mapping):  # a rollout_func's extra fields
                 self._versions = part.get("versions")
 
-    def around_rewards(self, original: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
-        self._rewards = original(*args, **kwargs)
-        return self._rewards
+    def around_rewards(self, *args: Any, **kwargs: Any) -> Generator[None, Tensor]:
+        self._rewards = yield
 
     @guarded
     def _observe_batch(self, batch: dict[str, Any]) -> None:
@@ -145,23 +143,21 @@ class _PolicyObserver(Observer):
 
     # -- optimisation
 
-    def around_forward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
+    def around_forward(self, *args: Any, **kwargs: Any) -> Generator[None, Any]:
+        result = yield
         if self._forwards is not None:
             self._forwards.append(result)
-        return result
 
-    def around_loss(self, original: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+    def around_loss(self, *args: Any, **kwargs: Any) -> Generator[None, Tensor]:
         if not self._training:
-            return original(*args, **kwargs)
+            return
         forwards = self._forwards = []
         try:
-            loss = original(*args, **kwargs)
+            yield
         finally:
             self._forwards = None
         if forwards:
             self._observe_loss(forwards[0], *args, **kwargs)
-        return loss
 
     @guarded
     def _observe_loss(self, forward: tuple[Any, ...], model: Any, inputs: Mapping[str, Any]) -> None:

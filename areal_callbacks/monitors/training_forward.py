@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Protocol
 
 import torch
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 from torch.utils.module_tracker import ModuleTracker
 
-from areal_callbacks.safety.guard import Observer, guarded
-from areal_callbacks.safety.hooks import ModuleHook
-from areal_callbacks.safety.patches import Patches
+from areal_callbacks.safety.door import Observer
+from areal_callbacks.safety.hooks import Attachments
 
 
 class ForwardListener(Protocol):
@@ -58,10 +56,8 @@ class TrainingForward(Observer):
         self._without_inputs: set[nn.Module] = set()
         self._outermost: _Entry | None = None
         self._model: _Entry | None = None
-        self._handles: list[RemovableHandle] = []
-        self._patches = Patches()
+        self._attachments = Attachments(self)
 
-    @guarded
     def attach(self, roots: Iterable[nn.Module], *, inputs_of: Iterable[nn.Module] | None = None) -> None:
         """Hook the modules that the training loop calls, and the models nested in them.
 
@@ -77,9 +73,8 @@ class TrainingForward(Observer):
                 self._without_inputs.update((root, *_nested_models(root)))
             for module in (root, *_nested_models(root)):
                 if module._compiled_call_impl is None:
-                    before, after = ModuleHook(self._before_eager), ModuleHook(self._after_eager)
-                    self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-                    self._handles.append(module.register_forward_hook(after, always_call=True))
+                    self._attachments.hook(module.register_forward_pre_hook, self._before_eager, with_kwargs=True)
+                    self._attachments.hook(module.register_forward_hook, self._after_eager, always_call=True)
                 else:  # module.compile() traces the hooks: stay outside of what was compiled
                     self._wrap(module, "_compiled_call_impl")
 
@@ -90,26 +85,23 @@ class TrainingForward(Observer):
 
     def ignore_calls(self, owner: object, name: str) -> None:
         """No forward inside a call of ``owner.<name>`` trains, whatever it looks like: a host tries out shapes, say."""
-        self._patches.wrap(owner, name, self._ignore)
+        self._attachments.wrap(owner, name, self._ignore)
 
-    def _ignore(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _ignore(self, *args: Any, **kwargs: Any) -> Generator[None]:
         before, self._ignoring = self._ignoring, True
         try:
-            return original(*args, **kwargs)
+            yield
         finally:
             self._ignoring = before
 
     def detach(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-        self._patches.undo()
+        self._attachments.undo()
         self._roots.clear()
         self._without_inputs.clear()
         self._outermost, self._model, self.active = None, None, False
 
     def _wrap(self, module: nn.Module, name: str) -> None:
-        self._patches.wrap(module, name, functools.partial(self._around, module))
+        self._attachments.wrap(module, name, functools.partial(self._around, module))
 
     def _before_eager(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not torch.compiler.is_compiling():
@@ -119,14 +111,13 @@ class TrainingForward(Observer):
         if not torch.compiler.is_compiling():
             self._after(module)
 
-    def _around(self, module: nn.Module, compiled: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _around(self, module: nn.Module, /, *args: Any, **kwargs: Any) -> Generator[None]:
         self._before(module, args, kwargs)
         try:
-            return compiled(*args, **kwargs)
+            yield
         finally:
             self._after(module)
 
-    @guarded
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         # A root is nested in nothing, so it also repairs what an interrupted forward left open (torch calls no hook for
         # KeyboardInterrupt).
@@ -152,7 +143,6 @@ class TrainingForward(Observer):
         if self.active and not began and self._listener is not None:
             self._listener.on_forward()
 
-    @guarded
     def _after(self, module: nn.Module) -> None:
         if self._outermost is None:
             return

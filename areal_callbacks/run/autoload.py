@@ -7,15 +7,15 @@ import importlib.machinery
 import importlib.util
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from types import ModuleType
 from typing import Any
 
 from areal_callbacks.config import MetricsConfig
+from areal_callbacks.safety.door import attempt
 from areal_callbacks.safety.patches import Patches
-from areal_callbacks.safety.reporting import report_once
 
-_patches = Patches()
+_patches = Patches("autoload")
 _added: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -41,15 +41,12 @@ def stop_observing() -> None:
 
 def _attempt(name: str, action: Callable[..., None], *args: Any) -> None:
     """A script that runs without us has to run with us."""
-    try:
-        action(*args)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is not the script's
-        report_once(f"autoload:{name}", f"{name} cannot be observed: {error!r}")
+    attempt(f"autoload:{name}", f"{name} cannot be observed", action, *args)
 
 
 def _after_init(cls: type, name: str, observe: Callable[[Any], None]) -> None:
-    def around(original: Callable[..., None], instance: Any, *args: Any, **kwargs: Any) -> None:
-        original(instance, *args, **kwargs)
+    def around(instance: Any, *args: Any, **kwargs: Any) -> Generator[None]:  # noqa: ARG001
+        yield
         _attempt(name, observe, instance)
 
     _patches.wrap(cls, "__init__", around)
@@ -80,12 +77,12 @@ def _add_to_trainer(trainer: Any) -> None:
         _added.add(callback)
 
 
-def _around_add_callback(original: Callable[..., None], trainer: Any, callback: Any) -> None:
+def _around_add_callback(trainer: Any, callback: Any) -> Generator[None]:
     """A callback that the script adds itself, later, takes the place of ours."""
     for ours in [known for known in trainer.callback_handler.callbacks if known in _added]:
         if callback is type(ours) or isinstance(callback, type(ours)):
             trainer.remove_callback(ours)
-    original(trainer, callback)
+    yield
 
 
 def _observe_lightning(module: ModuleType) -> None:

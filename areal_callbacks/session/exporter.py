@@ -1,44 +1,77 @@
-"""Trackers and monitors, reduced together: what every rank brings becomes the same record on all of them."""
+"""From what every rank recorded and measured to one :class:`Export`: reduce, keep, derive."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from areal_callbacks.core.records import Records
 from areal_callbacks.core.reduce import reduce
+from areal_callbacks.core.types import COUNT_SUFFIX, Export
 from areal_callbacks.safety.reporting import report_once
+from areal_callbacks.session.observation import Families, Observation, collect_records
 from areal_callbacks.topology import Topology
 
-Interval: TypeAlias = dict[str, Records]
-"""Family → reduced records of the time since the last export; the same on every rank."""
+STATS = "stats"
+"""The family of what user code recorded through trackers."""
+
+Reduced: TypeAlias = dict[str, Records]
+"""Family → records reduced over the ranks; the same on every rank."""
 
 
-@dataclass(frozen=True)
-class Source:
-    """Something that brings records to an export.
+class Exporter:
+    """Reduces a run's families together, and keeps what was reduced until somebody asks for it.
 
-    Attributes:
-        family: its name; a family that fails on one rank is left out on all.
-        collect: this rank's records since the last call; None where it has failed before and said so; may raise.
-        contributes: False where this rank repeats another's records.
+    Args:
+        observation: this rank's monitors.
     """
 
-    family: str
-    collect: Callable[[], Records | None]
-    contributes: bool = True
+    def __init__(self, observation: Observation) -> None:
+        self._observation = observation
+        self._pending: Reduced | None = None
+
+    @property
+    def has_pending(self) -> bool:
+        """Something was reduced and not taken yet; equal on all ranks."""
+        return self._pending is not None
+
+    def reduce(self, recorded: Callable[[], Records], topology: Topology, *, measured: bool) -> None:
+        """Reduce the time since the last call: one MAX and one SUM over the world, called by every rank.
+
+        Args:
+            recorded: this rank's records of the trackers since the last call.
+            topology: who contributes what.
+            measured: False leaves the monitors alone.
+        """
+        families = _collect_stats(recorded, topology)
+        if measured:
+            families |= self._observation.collect()
+        interval = reduce(families, topology.world, channel="session")
+        self._observation.accumulate(interval)
+        if measured and self._pending is not None:  # a family that fails later would pass a part off as the whole
+            self._pending = {name: part for name, part in self._pending.items() if name in interval or name == STATS}
+        if any(part.keys or part.sums or part.maxima for part in interval.values()):
+            self._pending = interval if self._pending is None else merge(self._pending, interval)
+
+    def take(self, step: int, host: Mapping[str, float]) -> Export | None:
+        """Derive what was reduced since the last call; None if nothing was. Local."""
+        if self._pending is None:
+            return None
+        reduced, self._pending = self._pending, None
+        measured, loads = self._observation.derive(reduced)
+        recorded = reduced[STATS].metrics() if STATS in reduced else {}
+        recorded = {name: value for name, value in recorded.items() if not name.endswith(COUNT_SUFFIX)}
+        return Export(step, join_metrics(measured, recorded), loads, host, time.time())
 
 
-def reduce_sources(sources: list[Source], topology: Topology) -> Interval:
-    """Collect and reduce: one MAX and one SUM over the world, called by every rank."""
-    return reduce({source.family: _collected(source) for source in sources}, topology.world, channel="session")
+def _collect_stats(recorded: Callable[[], Records], topology: Topology) -> Families:
+    stats = collect_records(STATS, recorded)
+    return {STATS: stats if topology.stats or stats is None else Records()}
 
 
-def merge_intervals(earlier: Interval | None, later: Interval) -> Interval:
+def merge(earlier: Reduced, later: Reduced) -> Reduced:
     """Two reduced intervals as one; a family that only one of them has stays."""
-    if earlier is None:
-        return later
     merged = dict(earlier)
     for family, records in later.items():
         merged[family] = merged[family].merge(records) if family in merged else records
@@ -50,12 +83,3 @@ def join_metrics(measured: Mapping[str, float], recorded: Mapping[str, float]) -
     for name in measured.keys() & recorded.keys():
         report_once(f"name:{name}", f"{name!r} is measured here: the value recorded under that name is left out")
     return {**recorded, **measured}
-
-
-def _collected(source: Source) -> Records | None:
-    try:
-        records = source.collect()
-    except Exception as error:  # noqa: BLE001 - the other ranks are waiting in the reduction
-        report_once(f"collect:{source.family}", f"{source.family} could not be exported: {error!r}")
-        return None
-    return records if source.contributes or records is None else Records()

@@ -1,9 +1,9 @@
-"""The monitors of one run, and the models and optimizers that they hang on."""
+"""The monitors of one run, and the models and optimizers that they are attached to."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -13,26 +13,33 @@ from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.expert_loads import ExpertLoads
 from areal_callbacks.core.records import Records
 from areal_callbacks.flops.peaks import peak_flops
-from areal_callbacks.flops.registry import get_flops_estimator
+from areal_callbacks.flops.registry import Estimator, get_flops_estimator
 from areal_callbacks.monitors.moe_balance.monitor import MoEBalanceMonitor
-from areal_callbacks.monitors.throughput.monitor import Estimator, ThroughputMonitor
+from areal_callbacks.monitors.throughput.monitor import ThroughputMonitor
+from areal_callbacks.monitors.throughput.null import NullThroughput
 from areal_callbacks.monitors.throughput.optimizer_steps import OptimizerSteps
 from areal_callbacks.monitors.training_forward import TrainingForward
+from areal_callbacks.safety.door import Observer, attempt
 from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.topology import Topology
 
+Families: TypeAlias = dict[str, Records | None]
+"""Name → this rank's records of an interval; None for a family that failed."""
 
-class Observation:
-    """Makes the configured monitors, hooks them to models and optimizers, and takes everything off again.
+
+class Observation(Observer):
+    """Makes the configured monitors, attaches them to models and optimizers, and takes everything off again.
 
     Attributes:
-        throughput: None if it is switched off, or nothing is observed yet.
+        throughput: does nothing if it is switched off, or nothing is observed yet.
         moe: None likewise; also there without a router: another rank may have some, and this one may write.
         begins_with_forward: a training forward begins the span.
     """
 
+    family = "observation"
+
     def __init__(self, config: MetricsConfig) -> None:
-        self.throughput: ThroughputMonitor | None = None
+        self.throughput: ThroughputMonitor | NullThroughput = NullThroughput()
         self.moe: MoEBalanceMonitor | None = None
         self.begins_with_forward = False
         self._config = config
@@ -40,29 +47,59 @@ class Observation:
         self._forward = TrainingForward(self)
         self._optimizers: list[OptimizerSteps] = []
 
-    def make(
+    def attach(
+        self,
+        parts: Sequence[nn.Module],
+        device: torch.device | None,
+        *,
+        topology: Topology | None,
+        estimator: Estimator | None,
+        **hooks: Any,
+    ) -> None:
+        """Hook models; see ``MetricsSession.attach``. If that fails, everything is taken off and switched off.
+
+        Args:
+            parts: of the model.
+            device: None for that of the first parameter.
+            topology: given with the first models, for which the monitors are made.
+            estimator: training FLOPs of one sequence.
+            **hooks: see :meth:`_hook`.
+        """
+        try:
+            device = device or _find_device(parts)
+            if topology is not None:
+                self._make(parts, device, topology, estimator)
+            self._hook(parts, device, **hooks)
+        except Exception as error:  # noqa: BLE001 - it is ours and not the host's
+            self.fail(error)
+
+    def _make(
         self, parts: Sequence[nn.Module], device: torch.device, topology: Topology, estimator: Estimator | None
     ) -> None:
         """Make the monitors, for this kind of model and device."""
         if self._config.throughput:
-            flops = self._config.flops
-            self._estimated = _model_config(parts) if flops.enabled and estimator is None else None
-            peak = (flops.peak_flops or _known_peak(device)) if flops.enabled else None
-            self.throughput = ThroughputMonitor(
-                device,
-                estimator=(estimator or _formula(self._estimated)) if flops.enabled else None,
-                peak_flops=peak and peak * _devices(parts),
-                contributes_tokens=topology.tokens,
-                token_count_fn=self._config.token_count_fn,
-            )
-        if self._config.moe_balance.enabled:
-            self.moe = MoEBalanceMonitor(
-                self._forward,
-                contributes_routes=topology.routes,
-                extended=self._config.moe_balance.extended,
-            )
+            self.throughput = self._make_throughput(parts, device, topology, estimator)
+        balance = self._config.moe_balance
+        if balance.enabled:
+            self.moe = MoEBalanceMonitor(self._forward, contributes_routes=topology.routes, extended=balance.extended)
 
-    def attach(
+    def _make_throughput(
+        self, parts: Sequence[nn.Module], device: torch.device, topology: Topology, estimator: Estimator | None
+    ) -> ThroughputMonitor:
+        flops, peak = self._config.flops, None
+        if flops.enabled:
+            self._estimated = _find_model_config(parts) if estimator is None else None
+            estimator = estimator or _find_estimator(self._estimated)
+            peak = flops.peak_flops or _find_peak(device)
+        return ThroughputMonitor(
+            device,
+            estimator=estimator if flops.enabled else None,
+            peak_flops=peak and peak * _count_devices(parts),
+            contributes_tokens=topology.tokens,
+            token_count_fn=self._config.token_count_fn,
+        )
+
+    def _hook(
         self,
         parts: Sequence[nn.Module],
         device: torch.device,
@@ -71,8 +108,7 @@ class Observation:
         ignored_calls: Sequence[tuple[object, str]],
         inputs_of: Sequence[nn.Module] | None,
     ) -> None:
-        """Hook models; see ``MetricsSession.attach``."""
-        self._expect_one_formula(parts)
+        self._expect_one_estimator(parts)
         if self.moe is not None:
             self.moe.attach(parts, device)
         self._forward.attach(parts, inputs_of=inputs_of)
@@ -81,10 +117,10 @@ class Observation:
         for owner, name in ignored_calls:
             self._forward.ignore_calls(owner, name)
 
-    def _expect_one_formula(self, parts: Sequence[nn.Module]) -> None:
-        """The lengths of all models are pooled, and one formula makes FLOPs of them."""
-        config = None if self._estimated is None else _model_config(parts)
-        if self.throughput is None or config is None or config is self._estimated or config == self._estimated:
+    def _expect_one_estimator(self, parts: Sequence[nn.Module]) -> None:
+        """The lengths of all models are pooled, and one estimator makes FLOPs of them."""
+        config = None if self._estimated is None else _find_model_config(parts)
+        if config is None or config is self._estimated or config == self._estimated:
             return
         self._estimated = None
         self.throughput.leave_out_flops()
@@ -93,73 +129,88 @@ class Observation:
     def attach_optimizer(self, optimizer: Optimizer, begin: Callable[[], None] | None, end: Callable[[], None]) -> None:
         """Call ``begin`` and ``end`` around the real steps of an optimizer, which may be wrapped by the host."""
         self._optimizers.append(OptimizerSteps(optimizer, begin, end))
+        self.throughput.expect_optimizer()
 
     def detach(self) -> None:
         """Take every hook off."""
-        self._forward.detach()
-        if self.moe is not None:
-            self.moe.detach()
-        for steps in self._optimizers:
-            steps.remove()
+        for observer in (self._forward, self.moe, *self._optimizers):
+            if observer is not None:
+                observer.detach()
         self._optimizers.clear()
 
-    # -- told by the models
+    # -- events of the models
 
     def on_forward(self) -> None:
         """A training forward begins."""
-        if self.begins_with_forward and self.throughput is not None:
+        if self.begins_with_forward:
             self.throughput.begin()
 
     def on_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
         """What a training forward was given."""
-        return self.throughput is None or self.throughput.on_inputs(args, kwargs, last=last)
+        return self.throughput.on_inputs(args, kwargs, last=last)
 
     # -- export
 
-    def collectors(self) -> dict[str, Callable[[], Records | None]]:
-        """Family → this rank's records since the last call; None where its monitor was switched off."""
-        monitors = [monitor for monitor in (self.throughput, self.moe) if monitor is not None]
-        return {monitor.family: self._unless_failed(monitor) for monitor in monitors}
+    def collect(self) -> Families:
+        """This rank's records since the last call."""
+        return {monitor.family: self._records_of(monitor) for monitor in self._monitors}
 
     def accumulate(self, interval: Mapping[str, Records]) -> None:
         """Add a reduced interval to the totals."""
-        if self.throughput is not None and self.throughput.family in interval:
+        if isinstance(self.throughput, ThroughputMonitor) and self.throughput.family in interval:
             self.throughput.accumulate(interval[self.throughput.family])
 
     def derive(self, interval: Mapping[str, Records]) -> tuple[dict[str, float], ExpertLoads | None]:
         """The metrics of a reduced interval, and its routed loads if there are routers."""
         metrics: dict[str, float] = {}
         loads: ExpertLoads | None = None
-        if self.throughput is not None and self.throughput.family in interval:
+        if isinstance(self.throughput, ThroughputMonitor) and self.throughput.family in interval:
             metrics |= self.throughput.derive(interval[self.throughput.family])
         if self.moe is not None and self.moe.family in interval:
             loads = self.moe.expert_loads(interval[self.moe.family])
-            metrics |= (loads and self.moe.derive(loads)) or {}
+            metrics |= self.moe.derive(loads) if loads else {}
         return metrics, loads
 
-    def _unless_failed(self, monitor: ThroughputMonitor | MoEBalanceMonitor) -> Callable[[], Records | None]:
-        return lambda: None if self._forward.failed or monitor.failed else monitor.collect()
+    @property
+    def _monitors(self) -> list[ThroughputMonitor | MoEBalanceMonitor]:
+        return [one for one in (self.throughput, self.moe) if isinstance(one, ThroughputMonitor | MoEBalanceMonitor)]
+
+    def _records_of(self, monitor: ThroughputMonitor | MoEBalanceMonitor) -> Records | None:
+        if self.failed or self._forward.failed or monitor.failed:
+            return None
+        return collect_records(monitor.family, monitor.collect)
 
 
-def _model_config(parts: Sequence[nn.Module]) -> Any:
+def collect_records(family: str, collect: Callable[[], Records]) -> Records | None:
+    """What ``collect`` returns, or None, which the reduction reports to every rank, if it raises."""
+    return attempt(f"collect:{family}", f"{family} could not be exported", collect)
+
+
+def _find_device(parts: Sequence[nn.Module]) -> torch.device:
+    """That of the first parameter; one without memory yet will get it on the accelerator, if there is one."""
+    parameter = next((parameter for part in parts for parameter in part.parameters()), None)
+    if parameter is not None and parameter.device.type != "meta":
+        return parameter.device
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return torch.device("cpu") if parameter is None or accelerator is None else accelerator
+
+
+def _find_model_config(parts: Sequence[nn.Module]) -> Any:
     """The configuration of the outermost model that has one with a ``model_type``."""
     modules = (module for part in parts for module in part.modules())
     configs = (getattr(module, "config", None) for module in modules)
     return next((config for config in configs if getattr(config, "model_type", None)), None)
 
 
-def _formula(config: Any) -> Estimator | None:
-    try:
-        return None if config is None else get_flops_estimator(config)
-    except Exception as error:  # noqa: BLE001 - an unusual configuration must not cost the tokens and seconds
-        report_once("flops:estimator", f"no FLOPs can be estimated, they are left out: {error!r}")
-        return None
+def _find_estimator(config: Any) -> Estimator | None:
+    problem = "no FLOPs can be estimated, they are left out"
+    return None if config is None else attempt("flops:estimator", problem, get_flops_estimator, config)
 
 
-def _devices(parts: Sequence[nn.Module]) -> int:
+def _count_devices(parts: Sequence[nn.Module]) -> int:
     """Devices that this process trains on: several under DataParallel."""
     return max((len(part.device_ids) for part in parts if isinstance(part, nn.DataParallel)), default=1) or 1
 
 
-def _known_peak(device: torch.device) -> float | None:
+def _find_peak(device: torch.device) -> float | None:
     return peak_flops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None

@@ -10,49 +10,56 @@ from typing import Any
 
 from areal_callbacks.safety.reporting import report_once
 
-FILE_NAME = "areal_metrics_totals.json"
-
 
 class SavedTotals:
-    """``areal_metrics_totals.json``: iteration → what ``MetricsSession.state_dict`` returned there.
+    """A JSON file that holds what ``MetricsSession.state_dict`` returned, or that of every saved iteration.
 
     A file that cannot be read or written is reported once; training and its checkpoints go on without it.
 
     Args:
-        folder: of the checkpoints.
+        path: of the file.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        self._path = Path(folder) / FILE_NAME
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
 
-    def write(self, iteration: int, state: Mapping[str, Any]) -> None:
-        """Add the totals of an iteration, or replace those that an earlier attempt left; for one rank only."""
+    def write(self, state: Mapping[str, Any] | None, iteration: int | None = None) -> None:
+        """Keep a state, whole or not at all; for one rank only.
+
+        Args:
+            state: of the session; None, which a failure left, is not written.
+            iteration: of a file that holds several: it replaces what an earlier attempt left there.
+        """
+        if state is None:
+            return
         try:
-            states = {**self._states(), str(iteration): state}
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = self._path.with_suffix(".tmp")
-            unfinished.write_text(json.dumps(states))
-            os.replace(unfinished, self._path)
+            self._replace(state if iteration is None else {**self._read(), str(iteration): state})
         except (OSError, TypeError, ValueError) as error:
             report_once(f"totals:{self._path}", f"the totals could not be saved in {self._path}: {error!r}")
 
-    def read(self, iteration: int) -> dict[str, Any] | None:
-        """The totals at an iteration; None, with one message, where they are not known."""
+    def read(self, iteration: int | None = None) -> dict[str, Any] | None:
+        """What was written; None, with one message, where it is not known."""
         try:
-            state = self._states().get(str(iteration))
+            states = self._read()
         except (OSError, ValueError) as error:
             report_once(f"totals:{self._path}", f"the totals could not be read from {self._path}: {error!r}")
             return None
+        state = states or None if iteration is None else states.get(str(iteration))
         if state is None:
-            report_once(
-                f"totals:{self._path}", f"{self._path} has no totals of iteration {iteration}: they start at zero"
-            )
+            which = "" if iteration is None else f" of iteration {iteration}"
+            report_once(f"totals:{self._path}", f"{self._path} has no totals{which}: they start at zero")
         return state
 
-    def _states(self) -> dict[str, Any]:
+    def _read(self) -> dict[str, Any]:
         if not self._path.exists():
             return {}
         states = json.loads(self._path.read_text())
         if not isinstance(states, dict):
-            raise ValueError("expected a mapping of iterations")  # noqa: TRY004 - as for any malformed file
+            raise ValueError("expected a mapping")  # noqa: TRY004 - as for any malformed file
         return states
+
+    def _replace(self, states: Mapping[str, Any]) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = self._path.with_suffix(".tmp")
+        unfinished.write_text(json.dumps(states))
+        os.replace(unfinished, self._path)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import time
-import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,39 +17,46 @@ from areal_callbacks import stats_tracker
 from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.records import Records, pool
 from areal_callbacks.core.tracker import StatsTracker
-from areal_callbacks.core.types import COUNT_SUFFIX, Export, Run
-from areal_callbacks.monitors.throughput.monitor import Estimator
-from areal_callbacks.safety.reporting import report_once
-from areal_callbacks.session.exporter import Interval, Source, join_metrics, merge_intervals, reduce_sources
-from areal_callbacks.session.host_events import HostEvents
+from areal_callbacks.core.types import Export, Run
+from areal_callbacks.flops.registry import Estimator
+from areal_callbacks.safety.door import attempt, guarded_entry
+from areal_callbacks.session import open_sessions
+from areal_callbacks.session.exporter import Exporter
 from areal_callbacks.session.observation import Observation
 from areal_callbacks.topology import Topology
 from areal_callbacks.writers.base import MetricWriter
 from areal_callbacks.writers.publisher import Publisher, default_publisher
 
-_STATS = "stats"
-_OPEN: list[weakref.ref[MetricsSession]] = []
 
-
-class MetricsSession(HostEvents):
+class MetricsSession:
     """Everything that one run measures, driven by the events of its host.
 
-    ::
+    A training loop and the moments at which each event belongs::
 
         session = MetricsSession(every=1)
-        session.attach(model, optimizer, Topology.data_parallel())
-        for step, batch in enumerate(loader):
-            session.begin()                    # idempotent: a micro-batch or a step, as the host has it
-            loss = model(**batch).loss         # tokens and routed counts, if this is a training forward
+        session.attach(model, optimizer, topology)     # a further model or optimizer may join later
+        for batch in loader:                           # waiting for data is no training time
+            session.begin()                            # work starts; a second call does nothing
+            session.count_inputs(batch)                # only if the model will see another batch than this one
+            loss = model(**batch).loss                 # hooks: tokens and routed counts, if this forward trains
             loss.backward()
-            optimizer.step()                   # timed by hooks on the optimizer
-            session.end()
-            log(session.export(step).metrics)  # collective: every rank
+            session.may_end()                          # only if the host cannot tell whether a step follows
+            session.optimizer_begin()                  # unless observe_optimizer() has put hooks on the optimizer
+            optimizer.step()
+            session.optimizer_end()                    # or optimizer_skipped(), if the host refused to step
+            session.end()                              # work ends; a second call does nothing
+            if evaluation_is_due:
+                with session.excluded("evaluation"):   # inside begin() and end(): taken out, timeperf/evaluation
+                    evaluate()
+            if log_is_due:                             # the same on all ranks
+                session.reduce()                       # collective: every rank
+                export = session.emit(step)            # local; export() is reduce() and emit() in one
         session.close()
 
-    Between exports nothing waits for the device and nothing is communicated. ``export`` is ``reduce`` (the collectives)
-    followed by ``emit`` (deriving and publishing); a host that can log only at other moments than those at which all
-    its ranks meet calls the two itself, and several reduced intervals become one.
+    Between reductions nothing waits for the device and nothing is communicated. A host that can log only at other
+    moments than those at which all its ranks meet calls ``reduce`` and ``emit`` itself; several reduced intervals
+    become one. A configuration error raises when the session is made; whatever fails later is reported once, and
+    training goes on.
 
     Args:
         config: a :class:`MetricsConfig`, a mapping of its keys or the path of a YAML file.
@@ -61,7 +67,10 @@ class MetricsSession(HostEvents):
         **overrides: configuration keys.
 
     Attributes:
+        config: complete and checked.
         tracker: this run's own tracker; exported with everything else.
+        topology: who contributes what.
+        output_dir: where files go.
     """
 
     def __init__(
@@ -76,16 +85,16 @@ class MetricsSession(HostEvents):
         self.config = MetricsConfig.make(config, **overrides)
         self.tracker = StatsTracker()
         self.topology = Topology()
+        self.output_dir = Path(self.config.output_dir or output_dir or open_sessions.choose_folder(self.config))
         self._name = name
         self._guests = tuple(guests)
-        self._output_dir = Path(self.config.output_dir or output_dir or _default_folder(self.config))
         self._observation = Observation(self.config)
-        self._pending: Interval | None = None
+        self._exporter = Exporter(self._observation)
         self._publisher: Publisher | None = None
         self._attached = False
-        self._last_step = 0
+        self._last_step = self._steps_since_reduced = 0
         self._closed = False
-        _OPEN.append(weakref.ref(self))
+        open_sessions.add(self)
 
     # -- wiring
 
@@ -104,7 +113,8 @@ class MetricsSession(HostEvents):
     ) -> MetricsSession:
         """Observe a model (or the parts of one), as wrapped as the loop calls it, and its optimizers.
 
-        Called again, further models and optimizers join the run; the first call decides topology, device and FLOPs.
+        Called again, further models and optimizers join the run; the first call decides topology, device and FLOPs. If
+        a model cannot be observed, nothing stays attached: the monitors are switched off, with one message.
 
         Args:
             model: what the loop calls; several parts for a pipeline.
@@ -119,25 +129,24 @@ class MetricsSession(HostEvents):
                 or hidden states.
             flops_estimator: training FLOPs of one sequence, for a model without a Hugging Face configuration.
         """
-        parts = [model] if isinstance(model, nn.Module) else list(model)
-        device = device or _device_of(parts)
-        if not self._attached:
-            self._attached = True
+        is_first, self._attached = not self._attached, True
+        if is_first:
             self.topology = topology or Topology.data_parallel()
-            self._observation.make(parts, device, self.topology, flops_estimator)
         self._observation.begins_with_forward = begin_with_forward
         self._observation.attach(
-            parts, device, forward_methods=forward_methods, ignored_calls=ignored_calls, inputs_of=inputs_of
+            [model] if isinstance(model, nn.Module) else list(model),
+            device,
+            topology=self.topology if is_first else None,
+            estimator=flops_estimator,
+            forward_methods=forward_methods,
+            ignored_calls=ignored_calls,
+            inputs_of=inputs_of,
         )
         for part in [optimizer] if isinstance(optimizer, Optimizer) else optimizer or ():
             self.observe_optimizer(part)
         return self
 
-    @property
-    def is_attached(self) -> bool:
-        """A model is observed."""
-        return self._attached
-
+    @guarded_entry
     def observe_optimizer(self, optimizer: Optimizer, *, begins: bool = True) -> None:
         """Count and time the real steps of an optimizer through torch's own hooks.
 
@@ -147,7 +156,77 @@ class MetricsSession(HostEvents):
                 backward run in a closure inside the step.
         """
         self._observation.attach_optimizer(optimizer, self.optimizer_begin if begins else None, self.optimizer_end)
-        self.expect_optimizer()
+
+    # -- events of the step path: no arithmetic, no waiting, no communication
+
+    def begin(self) -> None:
+        """Training work starts; nothing happens if it has already."""
+        self._observation.throughput.begin()
+
+    def end(self) -> None:
+        """Training work ends; nothing happens if it has already."""
+        self._observation.throughput.end()
+
+    def may_end(self) -> None:
+        """Training work has ended here if a training forward comes next, and goes on if ``end`` does.
+
+        For hosts that do not tell whether an optimizer step follows a backward.
+        """
+        self._observation.throughput.may_end()
+
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        """One training step of a plain loop: ``begin`` and ``end`` around the block."""
+        self.begin()
+        try:
+            yield
+        finally:
+            self.end()
+            self._steps_since_reduced += 1
+
+    def expect_optimizer(self, *, may_skip: bool = False) -> None:
+        """The host will report its optimizer's steps (and those it skips): from now on zero of them is a number."""
+        self._observation.throughput.expect_optimizer(may_skip=may_skip)
+
+    def optimizer_begin(self) -> None:
+        """An optimizer is about to step."""
+        self._observation.throughput.optimizer_begin()
+
+    def optimizer_end(self) -> None:
+        """The optimizer has really stepped."""
+        self._observation.throughput.optimizer_end()
+
+    def optimizer_skipped(self) -> None:
+        """The optimizer has refused to step, for instance because of infinite gradients."""
+        self._observation.throughput.optimizer_skipped()
+
+    def count_sequences(self, lengths: Any) -> None:
+        """Count a batch whose lengths the host knows better than the forward's arguments, which then no longer count.
+
+        Args:
+            lengths: :class:`~areal_callbacks.monitors.throughput.lengths.Lengths`, or integers, or an integer tensor.
+        """
+        self._observation.throughput.count(lengths)
+
+    def count_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """Count a batch that the host changes before its model sees it; forwards are ignored from then on.
+
+        Args:
+            inputs: keyword arguments of the model, as they were.
+        """
+        self._observation.throughput.count_inputs(inputs)
+
+    @contextlib.contextmanager
+    def excluded(self, name: str | None = None) -> Iterator[None]:
+        """Take a block out of the training time; with a name it is recorded as ``timeperf/<name>``."""
+        was_running = self._observation.throughput.running
+        self.end()
+        try:
+            with self.tracker.record_timing(name) if name else contextlib.nullcontext():
+                yield
+        finally:
+            if was_running:
+                self.begin()
 
     # -- export
 
@@ -161,6 +240,7 @@ class MetricsSession(HostEvents):
         self.reduce()
         return self.emit(step, host) or Export(step, {}, time=time.time())
 
+    @guarded_entry
     def reduce(self, *, measured: bool = True) -> None:
         """Reduce the time since the last call and keep it for :meth:`emit`. Collective: every rank calls it.
 
@@ -169,18 +249,14 @@ class MetricsSession(HostEvents):
         """
         if measured:
             self._steps_since_reduced = 0
-        interval = reduce_sources(self._sources(measured), self.topology)
-        self._observation.accumulate(interval)
-        if measured and self._pending is not None:  # a family that fails later would pass a part off as the whole
-            self._pending = {name: part for name, part in self._pending.items() if name in interval or name == _STATS}
-        if any(part.keys or part.sums or part.maxima for part in interval.values()):
-            self._pending = merge_intervals(self._pending, interval)
+        self._exporter.reduce(self._take_recorded, self.topology, measured=measured)
 
     @property
     def has_pending(self) -> bool:
         """Something was reduced and not emitted yet; equal on all ranks."""
-        return self._pending is not None
+        return self._exporter.has_pending
 
+    @guarded_entry
     def emit(self, step: int, host: Mapping[str, Any] | None = None) -> Export | None:
         """Derive what was reduced, publish it on the writer rank, and return it; None if nothing was reduced. Local.
 
@@ -188,55 +264,43 @@ class MetricsSession(HostEvents):
             step: the host's global step.
             host: what the host logs for the same step, for the files; values that are no single number are left out.
         """
-        if self._pending is None:
-            return None
-        interval, self._pending = self._pending, None
-        self._last_step = step
-        export = self._derive(interval, step, _numbers(host or {}))
-        if self.topology.is_writer and not self._closed:
+        export = self._exporter.take(step, _numbers(host or {}))
+        if export is not None:
+            self._last_step = step
             self._publish(export)
         return export
 
-    def _sources(self, measured: bool) -> list[Source]:
-        sources = [Source(_STATS, self._recorded, self.topology.stats)]
-        collectors = self._observation.collectors() if measured else {}
-        return sources + [Source(family, collect) for family, collect in collectors.items()]
-
-    def _recorded(self) -> Records:
+    def _take_recorded(self) -> Records:
         own = self.tracker.collect()
-        return pool([own, stats_tracker.collect_all()]) if _first_open() is self else own
-
-    def _derive(self, interval: Interval, step: int, host: dict[str, float]) -> Export:
-        measured, loads = self._observation.derive(interval)
-        recorded = interval[_STATS].metrics() if _STATS in interval else {}
-        recorded = {name: value for name, value in recorded.items() if not name.endswith(COUNT_SUFFIX)}
-        return Export(step, join_metrics(measured, recorded), loads, host, time.time())
+        return pool([own, stats_tracker.collect_all()]) if open_sessions.first() is self else own
 
     def _publish(self, export: Export) -> None:
+        if self._closed or not self.topology.is_writer:
+            return
         if self._publisher is None:
-            self._publisher = default_publisher(
-                Run(self._output_dir, self.config.to_dict(), self._name), self.config, self._guests
-            )
+            run = Run(self.output_dir, self.config.to_dict(), self._name)
+            self._publisher = default_publisher(run, self.config, self._guests)
         self._publisher.publish(export)
 
     # -- life
 
+    @guarded_entry
     def state_dict(self) -> dict[str, Any]:
         """The cumulative totals, JSON-serialisable and equal on all ranks after a :meth:`reduce`."""
-        return {"totals": None if self._throughput is None else self._throughput.state_dict()}
+        return {"totals": self._observation.throughput.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue the totals of an earlier run; for after :meth:`attach`."""
-        totals = state.get("totals")
-        if self._throughput is not None and totals is not None:
-            self._throughput.load_state_dict(totals)
+        """Continue the totals of an earlier run; for after :meth:`attach`. Damaged ones are reported, and restart."""
+        load = self._observation.throughput.load_state_dict
+        attempt("session:totals", "the saved totals cannot be read, they restart", lambda: load(state["totals"]))
 
+    @guarded_entry
     def close(self) -> None:
         """Undo every hook and flush the writers; whatever was not emitted is dropped. Idempotent."""
         if self._closed:
             return
         self._closed = True
-        _OPEN[:] = [reference for reference in _OPEN if reference() not in (self, None)]
+        open_sessions.remove(self)
         self._observation.detach()
         if self._publisher is not None:
             self._publisher.close()
@@ -247,12 +311,12 @@ class MetricsSession(HostEvents):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close; after a clean block the steps since the last export go to the files, which is collective."""
+        """Close; after a clean block what came since the last export goes to the files, which is collective."""
         try:
-            if kind is None and self._steps_since_reduced and not self._closed:
-                self.export(self._last_step + self._steps_since_reduced)
-        except Exception as trouble:  # noqa: BLE001 - the process group may be gone already
-            report_once("session:tail", f"the steps since the last export could not be reduced: {trouble!r}")
+            if kind is None and not self._closed:
+                step = self._last_step + self._steps_since_reduced
+                self.reduce(measured=self._steps_since_reduced > 0)
+                self.emit(step)
         finally:
             self.close()
 
@@ -264,29 +328,3 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 def _is_scalar(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.numel() == 1 and not value.is_complex()
-
-
-def _default_folder(config: MetricsConfig) -> Path:
-    if config.stats_logger is not None:
-        return config.stats_logger.folder
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    taken = {session._output_dir for session in _open_sessions()}  # its folder may not be there yet
-    folders = (Path("areal_metrics", stamp if number == 1 else f"{stamp}-{number}") for number in itertools.count(1))
-    return next(folder for folder in folders if folder not in taken and not folder.exists())
-
-
-def _open_sessions() -> Iterator[MetricsSession]:
-    return (session for session in (reference() for reference in _OPEN) if session is not None)
-
-
-def _first_open() -> MetricsSession | None:
-    return next(_open_sessions(), None)
-
-
-def _device_of(parts: Sequence[nn.Module]) -> torch.device:
-    """That of the first parameter; one without memory yet will get it on the accelerator, if there is one."""
-    parameter = next((parameter for part in parts for parameter in part.parameters()), None)
-    if parameter is not None and parameter.device.type != "meta":
-        return parameter.device
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return torch.device("cpu") if parameter is None or accelerator is None else accelerator

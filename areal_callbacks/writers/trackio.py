@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from areal_callbacks.config import TrackioConfig
+from areal_callbacks.safety.door import Call
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.writers.expert_images import enlarged, expert_load_images
@@ -116,7 +117,7 @@ class TrackioGuest:
     ) -> None:
         self._find_run = run
         self._experts = _Experts(table_every, per_expert_scalars)
-        self._patches = Patches()
+        self._patches = Patches("trackio")
         self._waiting: dict[str, Any] = {}
         self._host: Any = None
         self._report: Path | None = None
@@ -143,9 +144,9 @@ class TrackioGuest:
 
             self._host.log({"report": trackio.Html(str(self._report))}, step=self._last)
 
-    def _around_log(self, original: Callable[..., Any], metrics: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def _around_log(self, metrics: dict[str, Any], *args: Any, **kwargs: Any) -> Generator[Call]:
         waiting, self._waiting = self._waiting, {}
-        return original({**waiting, **metrics}, *args, **kwargs)
+        yield Call(({**waiting, **metrics}, *args), kwargs)
 
 
 class _Experts:

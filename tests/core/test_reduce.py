@@ -22,7 +22,6 @@ from areal_callbacks.core.reduce import buffer_device, reduce
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import ReduceType
 from areal_callbacks.safety import reporting
-from areal_callbacks.session.exporter import Source, join_metrics, merge_intervals, reduce_sources
 from areal_callbacks.topology import Topology
 
 INF, NAN = math.inf, math.nan
@@ -475,45 +474,6 @@ def test_ten_stats_two_scalars_and_a_mask_cost_two_collectives(two_ranks):
     for operations, values in two_ranks.run(ten_stats):
         assert operations == ["allreduce_", "allreduce_"]
         assert values == 10 * 3 + 2 * 2 + 1
-
-
-# -- sources
-
-
-def exported_sources(group):
-    rank = dist.get_rank(group)
-
-    def raising():
-        raise OSError("lost")
-
-    sources = [
-        Source("stats", lambda: contents(x=[float(rank)]), contributes=rank == 1),
-        Source("moe", raising if rank == 0 else lambda: contents(sums={"v": [1.0]})),
-        Source("time", lambda: contents(sums={"tokens": [2]}, maxima={"seconds": [1.0 + rank]})),
-    ]
-    with heard() as messages:
-        first = reduce_sources(sources, Topology(world=group))
-        second = reduce_sources(sources, Topology(world=group))
-    merged = merge_intervals(merge_intervals(None, first), {**second, "new": contents(y=[1.0])})
-    return {name: told(records) for name, records in merged.items()}, messages
-
-
-def test_sources_that_raise_repeat_or_merge_over_time(two_ranks):
-    first, second = two_ranks.run(exported_sources)
-    expected = {
-        "stats": summary("x", 1.0, 1.0, 1.0),
-        "time": exactly(tokens=[8.0], seconds=[4.0]),
-        "new": summary("y", 1.0, 1.0, 1.0),
-    }
-    assert first[0] == second[0] == expected
-    assert "moe could not be exported: OSError('lost')" in first[1]
-    assert (len(first[1]), len(second[1])) == (2, 1)
-
-
-def test_a_measured_name_wins_over_a_recorded_one(caplog):
-    for _ in range(2):
-        assert join_metrics({"a": 1.0, "b": 2.0}, {"b": 3.0, "c": 4.0}) == {"a": 1.0, "b": 2.0, "c": 4.0}
-    assert len(caplog.messages) == 1
 
 
 def slow_rank(group):

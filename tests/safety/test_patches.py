@@ -9,6 +9,7 @@ import types
 import pytest
 import torch
 
+from areal_callbacks.safety.door import Result
 from areal_callbacks.safety.patches import Patches
 
 
@@ -21,8 +22,19 @@ class Host:
         return value + add
 
 
-def doubled(original, *args, **kwargs):
-    return 2 * original(*args, **kwargs)
+def doubled(*args, **kwargs):
+    result = yield
+    return Result(2 * result)
+
+
+def zeroed(x):
+    result = yield
+    return Result(result * 0)
+
+
+def plus_one(*args, **kwargs):
+    result = yield
+    return Result(result + 1)
 
 
 @pytest.fixture
@@ -31,7 +43,7 @@ def host():
 
 
 def test_a_wrapped_method_calls_around_with_the_original(host):
-    patches = Patches()
+    patches = Patches("test")
     patches.wrap(host, "step", doubled)
     assert host.step(3, add=1) == 8
     assert (host.step.__name__, host.step.__doc__) == ("step", "Doc.")
@@ -41,7 +53,7 @@ def test_a_wrapped_method_calls_around_with_the_original(host):
 
 def test_undo_restores_the_class_attribute_and_the_instance_attribute(host):
     before = dict(vars(host))
-    patches = Patches()
+    patches = Patches("test")
     for name in ("step", "own"):
         patches.wrap(host, name, doubled)
     assert host.own(1) == 2
@@ -55,7 +67,7 @@ def test_modules_can_be_wrapped():
     module = types.ModuleType("m")
     module.f = lambda: 1
     original = module.f
-    patches = Patches()
+    patches = Patches("test")
     patches.wrap(module, "f", doubled)
     assert module.f() == 2
     patches.undo()
@@ -64,17 +76,17 @@ def test_modules_can_be_wrapped():
 
 def test_the_forward_of_a_torch_module_can_be_wrapped():
     linear = torch.nn.Linear(2, 2)
-    patches = Patches()
-    patches.wrap(linear, "forward", lambda original, x: original(x) * 0)
+    patches = Patches("test")
+    patches.wrap(linear, "forward", zeroed)
     assert linear(torch.ones(1, 2)).tolist() == [[0.0, 0.0]]
     patches.undo()
     assert "forward" not in vars(linear)
 
 
 def test_two_wraps_of_one_attribute_are_undone_in_reverse(host):
-    patches = Patches()
+    patches = Patches("test")
     patches.wrap(host, "step", doubled)
-    patches.wrap(host, "step", lambda original, value: original(value) + 1)
+    patches.wrap(host, "step", plus_one)
     assert host.step(3) == 7
     patches.undo()
     assert host.step(3) == 3
@@ -83,7 +95,7 @@ def test_two_wraps_of_one_attribute_are_undone_in_reverse(host):
 
 @pytest.mark.parametrize("first_out", [0, 1])
 def test_two_owners_of_patches_may_leave_in_any_order(host, first_out):
-    owners = [Patches(), Patches()]
+    owners = [Patches("test"), Patches("test")]
     for owner in owners:
         owner.wrap(host, "step", doubled)
     assert host.step(1) == 4
@@ -94,7 +106,7 @@ def test_two_owners_of_patches_may_leave_in_any_order(host, first_out):
 
 
 def test_somebody_elses_wrapper_survives_and_ours_becomes_a_pass_through(host):
-    patches = Patches()
+    patches = Patches("test")
     patches.wrap(host, "step", doubled)
     ours = host.step
     host.step = lambda value: ours(value) + 100
@@ -109,14 +121,14 @@ def test_exceptions_of_the_original_pass_unchanged(host):
         raise error
 
     host.own = fail
-    Patches().wrap(host, "own", doubled)
+    Patches("test").wrap(host, "own", doubled)
     with pytest.raises(KeyError) as caught:
         host.own()
     assert caught.value is error
 
 
 def test_a_missing_attribute_is_an_error_and_nothing_is_wrapped(host):
-    patches = Patches()
+    patches = Patches("test")
     with pytest.raises(AttributeError):
         patches.wrap(host, "nothing", doubled)
     assert len(patches) == 0
@@ -124,7 +136,7 @@ def test_a_missing_attribute_is_an_error_and_nothing_is_wrapped(host):
 
 
 def test_a_copied_or_pickled_owner_gets_its_bare_original():
-    host, patches = torch.nn.Linear(2, 2), Patches()
+    host, patches = torch.nn.Linear(2, 2), Patches("test")
     patches.wrap(host, "extra_repr", doubled)
     for other in (copy.deepcopy(host), pickle.loads(pickle.dumps(host))):
         assert other.extra_repr() == torch.nn.Linear(2, 2).extra_repr()
@@ -135,10 +147,19 @@ def test_a_copied_or_pickled_owner_gets_its_bare_original():
 
 
 def test_a_method_wrapped_on_its_class_is_bound():
-    patches = Patches()
+    patches = Patches("test")
     patches.wrap(Host, "step", doubled)
     try:
         assert Host().step(3, add=1) == 8
     finally:
         patches.undo()
     assert Host().step(3) == 3
+
+
+def test_wraps_that_end_out_of_order_leave_nothing_behind(host):
+    owners = [Patches("first"), Patches("second")]
+    for owner in owners:
+        owner.wrap(host, "step", doubled)
+    for owner in owners:
+        owner.undo()
+    assert "step" not in vars(host)

@@ -40,7 +40,7 @@ def test_steps_merge_until_the_host_logs(tmp_path):
         assert exports.metrics(51) == {}
         exports.finish()
         assert exports.metrics(None) == {"value": 5.0}
-        assert exports.steps == 5
+        assert exports.progress == 5
     assert written(tmp_path) == [(50, 2.5), (5, 5.0)]
 
 

@@ -17,28 +17,28 @@ import torch
 from torch import Tensor
 
 from areal_callbacks.monitors.training_forward import TrainingForward
-from areal_callbacks.safety.reporting import report_once
+from areal_callbacks.safety.door import attempt
 
 _LIBRARY: Any = torch.library.Library("areal_callbacks", "DEF")  # type: ignore[no-untyped-call]
-_LIBRARY.define("count_routed(Tensor routed, Tensor(a!) counts, int gate) -> ()")
-_LIBRARY.define("add_totals(Tensor totals, Tensor(a!) counts, int gate, int sign) -> ()")
+_LIBRARY.define("count_routed(Tensor routed, Tensor(a!) counts, int switch) -> ()")
+_LIBRARY.define("add_totals(Tensor totals, Tensor(a!) counts, int switch, int sign) -> ()")
 
-_GATES: weakref.WeakValueDictionary[int, Gate] = weakref.WeakValueDictionary()
+_SWITCHES: weakref.WeakValueDictionary[int, CountingSwitch] = weakref.WeakValueDictionary()
 _NUMBERS = itertools.count()
 _ones: dict[int, Tensor] = {}
 _KEPT_LENGTHS = 16
 
 
-class Gate:
-    """Lets counts through while a training forward runs; its number is a constant in compiled code."""
+class CountingSwitch:
+    """Is on while a training forward runs; its number is a constant in compiled code."""
 
     def __init__(self, forward: TrainingForward) -> None:
         self._forward = forward
         self.number = next(_NUMBERS)
-        _GATES[self.number] = self
+        _SWITCHES[self.number] = self
 
     @property
-    def is_open(self) -> bool:
+    def is_on(self) -> bool:
         return self._forward.active
 
 
@@ -72,13 +72,13 @@ class Counter:
         return [self.home, *self._away.values()]
 
 
-def count(routed: Tensor, counter: Counter, gate: int) -> None:
-    """Add a router's choice to its counter if the gate with this number is open.
+def count(routed: Tensor, counter: Counter, switch: int) -> None:
+    """Add a router's choice to its counter if the switch with this number is on.
 
     Args:
         routed: integer expert indices of any shape, or a mask or scores ``[..., experts]``, nonzero where chosen.
         counter: of that router.
-        gate: a :attr:`Gate.number`.
+        switch: a :attr:`CountingSwitch.number`.
     """
     counts = counter.home
     if routed.device != counts.device:
@@ -87,20 +87,20 @@ def count(routed: Tensor, counter: Counter, gate: int) -> None:
         else:
             counts = counter.on(routed.device)
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
-        torch.ops.areal_callbacks.count_routed(routed, counts, gate)
-    else:  # nobody looks at operators: they cost half as much as what they do
-        _count_routed(routed, counts, gate, *((counter.inner,) if counts is counter.home else ()))
+        torch.ops.areal_callbacks.count_routed(routed, counts, switch)
+    else:  # an operator call costs half as much as its body, and nothing intercepts operators here
+        _count_routed(routed, counts, switch, *((counter.inner,) if counts is counter.home else ()))
 
 
-def add_totals(totals: Tensor, counter: Counter, gate: int, sign: int) -> None:
-    """Add (sign 1) or subtract (sign -1) running totals ``[experts]`` if the gate is open: their growth is counted."""
+def add_totals(totals: Tensor, counter: Counter, switch: int, sign: int) -> None:
+    """Add (sign 1) or subtract (sign -1) running totals ``[experts]`` if the switch is on: their growth is counted."""
     counts = counter.home
     if totals.device != counts.device:
         if torch.compiler.is_compiling():
             totals = totals.to(counts.device)
         else:
             counts = counter.on(totals.device)
-    torch.ops.areal_callbacks.add_totals(totals, counts, gate, sign)
+    torch.ops.areal_callbacks.add_totals(totals, counts, switch, sign)
 
 
 def take(counters: Sequence[Counter]) -> list[Tensor]:
@@ -126,7 +126,7 @@ def _cells(experts: int, device: torch.device) -> Tensor:
 
 def add_routed(routed: Tensor, counts: Tensor, inner: Tensor | None = None) -> None:
     """Add indices or a mask to ``counts`` (int64 ``[experts + 2]``), of which ``inner`` is the view of the experts."""
-    dtype = routed.dtype  # every look at a tensor costs, between the operations of a model
+    dtype = routed.dtype  # reading an attribute of a tensor costs, between the operations of a model
     if dtype == torch.bool or dtype.is_floating_point:
         chosen = (routed.reshape(-1, routed.shape[-1]) != 0).sum(0)
         width = min(chosen.numel(), counts.numel() - 1)
@@ -169,21 +169,17 @@ def _ones_like(ids: Tensor) -> Tensor:
     return ones
 
 
-def _gated(add: Callable[..., None]) -> Callable[..., None]:
+def _when_on(add: Callable[..., None]) -> Callable[..., None]:
     def body(assignments: Tensor, counts: Tensor, number: int, *more: Any) -> None:
-        gate = _GATES.get(number)
-        if gate is None or not gate.is_open:
-            return
-        try:
-            add(assignments, counts, *more)
-        except Exception as error:  # noqa: BLE001 - inside the host's forward
-            report_once("moe_balance:count", f"routed assignments could not be counted: {error!r}")
+        switch = _SWITCHES.get(number)
+        if switch is not None and switch.is_on:
+            attempt("moe_balance:count", "routed assignments could not be counted", add, assignments, counts, *more)
 
     return body
 
 
-_count_routed = _gated(add_routed)
+_count_routed = _when_on(add_routed)
 _LIBRARY.impl("count_routed", _count_routed, "CompositeExplicitAutograd")
-_LIBRARY.impl("add_totals", _gated(_add_totals), "CompositeExplicitAutograd")
+_LIBRARY.impl("add_totals", _when_on(_add_totals), "CompositeExplicitAutograd")
 torch.library.register_fake("areal_callbacks::count_routed", lambda *_: None, lib=_LIBRARY)
 torch.library.register_fake("areal_callbacks::add_totals", lambda *_: None, lib=_LIBRARY)

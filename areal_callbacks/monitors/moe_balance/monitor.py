@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
 from areal_callbacks.core.records import Records
-from areal_callbacks.monitors.moe_balance.contracts import RUNNING_COUNTS
-from areal_callbacks.monitors.moe_balance.counting import Counter, Gate, add_totals, count, take
+from areal_callbacks.monitors.moe_balance.counted_router import HINT, CountedRouter
+from areal_callbacks.monitors.moe_balance.counting import CountingSwitch, take
 from areal_callbacks.monitors.moe_balance.routers import Router, find_routers, unrecognised_routers
 from areal_callbacks.monitors.training_forward import TrainingForward
-from areal_callbacks.safety.guard import Observer, guarded
-from areal_callbacks.safety.hooks import ModuleHook
+from areal_callbacks.safety.door import Observer
 from areal_callbacks.safety.reporting import report_once
 
 
@@ -51,17 +48,13 @@ class MoEBalanceMonitor(Observer):
 
     def __init__(self, forward: TrainingForward, *, contributes_routes: bool = True, extended: bool = False) -> None:
         self._forward = forward
-        self._gate = Gate(forward)
+        self._switch = CountingSwitch(forward)
         self._contributes_routes = contributes_routes
         self._extended = extended
-        self._routers: list[Router] = []
-        self._counters: list[Counter] = []
-        self._unreadable: set[int] = set()
+        self._counted: list[CountedRouter] = []
         self._forwards = 0
         self._models: list[nn.Module] = []
-        self._handles: list[RemovableHandle] = []
 
-    @guarded
     def attach(self, models: Iterable[nn.Module], device: torch.device) -> bool:
         """Hook every recognised router that is not hooked yet; False if there is none.
 
@@ -69,89 +62,36 @@ class MoEBalanceMonitor(Observer):
         """
         models = list(models)
         self._models += models
-        unknown = sorted({name for model in models for name in unrecognised_routers(model)})
-        if unknown:
-            report_once(
-                "moe_balance:unsupported",
-                f"no moe_balance of unsupported router class {', '.join(unknown)}; "
-                "register_router_contract can teach it",
-            )
-        hooked = {id(router.module) for router in self._routers}
+        _report_unknown(models)
+        hooked = {id(router.module) for router in self.routers}
         for router in find_routers(self._models):
             if id(router.module) not in hooked:
-                self._routers.append(router)
-                self._counters.append(Counter(router.experts, _home(router.module, device)))
-                self._hook(len(self._routers) - 1, router)
+                self._counted.append(CountedRouter(router, device, self._switch.number))
         self._forwards = self._forward.forwards
-        return bool(self._routers)
-
-    def _hook(self, index: int, router: Router) -> None:
-        counter, gate, module = self._counters[index], self._gate.number, router.module
-        read, keep = router.contract.read, self._handles.append
-
-        def add(module: nn.Module, value: Any) -> None:
-            if self.failed:
-                return
-            try:
-                routed = read(module, value)
-            except Exception as error:  # noqa: BLE001 - inside the host's forward
-                self._cannot_read(index, repr(error))
-                return
-            if routed is None:
-                self._cannot_read(index, "no tensor of expert indices or mask in its output")
-            else:
-                count(routed, counter, gate)
-
-        if router.contract is RUNNING_COUNTS:
-            subtract = ModuleHook(lambda part, _: add_totals(_totals(part), counter, gate, -1))
-            keep(module.register_forward_pre_hook(subtract))
-            # always: a forward that raises must not leave its totals subtracted
-            restore = ModuleHook(lambda part, *_: add_totals(_totals(part), counter, gate, 1))
-            keep(module.register_forward_hook(restore, always_call=True))
-        elif router.contract.of == "arguments":
-            keep(module.register_forward_pre_hook(ModuleHook(add)))
-        else:  # before other hooks, which may change the output
-            read_output = ModuleHook(lambda part, _, output: add(part, output))
-            keep(module.register_forward_hook(read_output, prepend=True))
-
-    def _cannot_read(self, index: int, reason: str) -> None:
-        if torch.compiler.is_compiling():
-            return  # a message would break the graph; collect() notices that nothing was counted
-        self._unreadable.add(index)
-        router = self._routers[index]
-        report_once(
-            f"moe_balance:unreadable:{type(router.module).__name__}",
-            f"no moe_balance of {router.name} ({type(router.module).__name__}): {reason}; "
-            "register_router_contract can teach it",
-        )
+        return bool(self._counted)
 
     def detach(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        for counted in self._counted:
+            counted.detach()
+        self._counted.clear()
+        self._models.clear()
 
     @property
     def routers(self) -> Sequence[Router]:
         """The routers that are counted."""
-        return self._routers
+        return [counted.router for counted in self._counted]
 
     def collect(self) -> Records:
         """This rank's counts per layer, and start over."""
-        taken = take(self._counters)
+        taken = take([counted.counter for counted in self._counted])
         self._notice_silence(taken)
         sums: dict[str, Tensor] = {}
-        for index, (router, cells) in enumerate(zip(self._routers, taken)):
-            if index in self._unreadable:
-                continue
-            if int(cells[-1]):
-                report_once(
-                    f"moe_balance:range:{type(router.module).__name__}",
-                    f"{type(router.module).__name__} chose experts beyond its {router.experts}: "
-                    "those assignments are left out of moe_balance",
-                )
-            name = f"{router.stack}/{router.layer}"
-            loads = cells[1:-1] if self._contributes_routes else torch.zeros_like(cells[1:-1])
-            sums[name] = _added(sums[name], loads) if name in sums else loads.clone()
+        for counted, cells in zip(self._counted, taken):
+            if not counted.failed:
+                counted.report_out_of_range(cells)
+                loads = cells[1:-1] if self._contributes_routes else torch.zeros_like(cells[1:-1])
+                name = f"{counted.router.stack}/{counted.router.layer}"
+                sums[name] = _added(sums[name], loads) if name in sums else loads.clone()
         return Records(sums=sums)
 
     def _notice_silence(self, taken: Sequence[Tensor]) -> None:
@@ -181,7 +121,6 @@ class MoEBalanceMonitor(Observer):
             tuple(LayerLoads(stack, layer, reduced.sums[name].round().long()) for stack, layer, name in places)
         )
 
-    @guarded
     def derive(self, loads: ExpertLoads) -> dict[str, float]:
         """The scalars of the loads."""
         metrics = loads.max_over_ideal()
@@ -198,16 +137,13 @@ class MoEBalanceMonitor(Observer):
         return metrics
 
 
-def _totals(module: nn.Module) -> Tensor:
-    return cast("Tensor", RUNNING_COUNTS.read(module, None))
-
-
-def _home(module: nn.Module, device: torch.device) -> torch.device:
-    """Where a router runs: where an accelerator holds its parameters, else (they may be offloaded) as the rest."""
-    own = next((parameter.device for parameter in module.parameters()), device)
-    if own.type not in ("cpu", "meta"):
-        return own
-    return torch.device("cpu") if device.type == "meta" else device
+def _report_unknown(models: Iterable[nn.Module]) -> None:
+    unknown = sorted({name for model in models for name in unrecognised_routers(model)})
+    if unknown:
+        report_once(
+            "moe_balance:unsupported",
+            f"no moe_balance of unsupported router class {', '.join(unknown)}; {HINT}",
+        )
 
 
 def _added(first: Tensor, second: Tensor) -> Tensor:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 from areal_callbacks.core.records import Records
 
@@ -18,6 +21,18 @@ class Totals:
     seconds: float = 0.0
     flops: float | None = 0
     optimizer_steps: int = 0
+
+    @classmethod
+    def parse(cls, state: Mapping[str, Any]) -> Totals:
+        """What ``asdict`` gave; ValueError where a total is missing or no such number."""
+        if not isinstance(state, Mapping):
+            raise ValueError(f"expected a mapping of totals, got {state!r:.60}")  # noqa: TRY004 - a damaged file
+        values: dict[str, Any] = {field.name: state.get(field.name) for field in fields(cls)}
+        for name, value in values.items():
+            is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+            if not is_number and not (value is None and name in ("tokens", "flops") and name in state):
+                raise ValueError(f"expected a number as total of {name}, got {value!r:.60}")
+        return cls(**values)
 
     def metrics(self) -> dict[str, float]:
         """The cumulative metrics that these sums tell."""

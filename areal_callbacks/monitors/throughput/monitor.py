@@ -12,14 +12,13 @@ import torch
 from torch import Tensor
 
 from areal_callbacks.core.records import Records
+from areal_callbacks.flops.registry import Estimator
 from areal_callbacks.monitors.throughput.histogram import LengthHistogram
 from areal_callbacks.monitors.throughput.interval import LIMB, Interval, Totals
 from areal_callbacks.monitors.throughput.lengths import Lengths, sequence_lengths
 from areal_callbacks.monitors.throughput.timer import Timer, make_timer
-from areal_callbacks.safety.guard import Observer, guarded
+from areal_callbacks.safety.door import Observer, attempt, guarded
 from areal_callbacks.safety.reporting import report_once
-
-Estimator = Callable[[int], float]
 
 
 class ThroughputMonitor(Observer):
@@ -151,6 +150,16 @@ class ThroughputMonitor(Observer):
         self.may_skip = True
         self._skipped_steps += 1
 
+    def expect_optimizer(self, *, may_skip: bool = False) -> None:
+        """Somebody will report optimizer steps (and those that are skipped): from now on zero of them is a number."""
+        self.has_optimizer = True
+        self.may_skip = self.may_skip or may_skip
+
+    @property
+    def running(self) -> bool:
+        """Inside a training span."""
+        return self.training.running
+
     def _add(self, lengths: Any) -> None:
         if isinstance(lengths, Lengths):
             self._lengths.add(Lengths(lengths.values.detach().reshape(-1).clone(), lengths.bound))
@@ -167,47 +176,44 @@ class ThroughputMonitor(Observer):
 
     def collect(self) -> Records:
         """This rank's interval, and start the next one. Waits once for the device."""
-        seconds, optimizer_seconds = self.training.take(), self.optimizer.take()
+        maxima = self._take_time()
         lengths = self._lengths.take()
-        if not self._contributes_tokens:
-            lengths = {}
+        lengths = lengths if self._contributes_tokens else {}
         flops = self._flops(lengths)
-        steps, self._optimizer_steps = self._optimizer_steps, 0
-        skipped, self._skipped_steps = self._skipped_steps, 0
-        unreadable, self._unreadable_batches = self._unreadable_batches, 0
+        maxima["without_flops"] = [flops is None]
         sums: dict[str, list[float]] = {
             "tokens": [sum(length * count for length, count in lengths.items())],
-            "flops": [flops // LIMB, flops % LIMB] if flops is not None else [0, 0],
-            "seconds": [seconds],
+            "flops": [0, 0] if flops is None else [flops // LIMB, flops % LIMB],
+            "seconds": maxima["seconds"],
             "peak_flops": [self._peak_flops or 0.0],
             "ranks": [1],
         }
-        maxima: dict[str, list[float]] = {
+        return Records(sums=_vectors(sums), maxima=_vectors(maxima))
+
+    def _take_time(self) -> dict[str, list[float]]:
+        steps, self._optimizer_steps = self._optimizer_steps, 0
+        skipped, self._skipped_steps = self._skipped_steps, 0
+        unreadable, self._unreadable_batches = self._unreadable_batches, 0
+        return {
             "interval": [1],
-            "seconds": [seconds],
-            "optimizer_seconds": [optimizer_seconds],
+            "seconds": [self.training.take()],
+            "optimizer_seconds": [self.optimizer.take()],
             "optimizer_steps": [steps],
             "has_optimizer": [self.has_optimizer],
             "skipped_steps": [skipped],
             "may_skip": [self.may_skip],
-            "without_flops": [flops is None],
             "without_peak": [self._peak_flops is None],
             "unreadable": [unreadable if self._contributes_tokens else 0],
         }
-        return Records(sums=_vectors(sums), maxima=_vectors(maxima))
 
     def _flops(self, lengths: Mapping[int, int]) -> float | None:
         if self._estimator is None:
             return None
-        try:
-            flops = sum(count * self._estimator(length) for length, count in lengths.items())
-            if not math.isfinite(flops):
-                raise ValueError(f"it returned {flops}")
-            return flops
-        except Exception as error:  # noqa: BLE001 - a user's factory must not cost the tokens and seconds
-            report_once("flops:estimator", f"the FLOPs estimator failed, FLOPs are left out: {error!r}")
+        problem = "the FLOPs estimator failed, FLOPs are left out"
+        flops = attempt("flops:estimator", problem, _total_flops, self._estimator, lengths)
+        if flops is None:
             self._estimator = None
-            return None
+        return flops
 
     def accumulate(self, reduced: Records) -> None:
         """Add a reduced interval to the totals."""
@@ -234,8 +240,19 @@ class ThroughputMonitor(Observer):
         return asdict(self.totals)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue the totals of an earlier run, all of them together."""
-        self.totals = Totals(**{name: state[name] for name in asdict(Totals())})
+        """Continue the totals of an earlier run, all of them together.
+
+        Raises:
+            ValueError: a total is missing or no such number.
+        """
+        self.totals = Totals.parse(state)
+
+
+def _total_flops(estimator: Estimator, lengths: Mapping[int, int]) -> float:
+    flops = sum(count * estimator(length) for length, count in lengths.items())
+    if not math.isfinite(flops):
+        raise ValueError(f"it returned {flops}")
+    return flops
 
 
 def _vectors(values: Mapping[str, list[Any]]) -> dict[str, Tensor]:

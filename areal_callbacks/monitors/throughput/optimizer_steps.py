@@ -9,8 +9,11 @@ from typing import Any
 
 from torch.optim import Optimizer
 
+from areal_callbacks.safety.door import Observer
+from areal_callbacks.safety.hooks import Attachments
 
-class OptimizerSteps:
+
+class OptimizerSteps(Observer):
     """Calls ``begin`` and ``end`` around every step that an optimizer really makes.
 
     A class whose ``step`` calls its parent's ``step`` fires torch's hooks for both; only the outer one is a step. A
@@ -22,20 +25,19 @@ class OptimizerSteps:
         end: the parameters have been updated.
     """
 
+    family = "optimizer steps"
+
     def __init__(self, optimizer: Optimizer, begin: Callable[[], None] | None, end: Callable[[], None]) -> None:
         while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
             optimizer = inner
         self._begin, self._end = begin, end
         self._depth = 0
-        self._handles = [
-            optimizer.register_step_pre_hook(self._before),
-            optimizer.register_step_post_hook(self._after),
-        ]
+        self._attachments = Attachments(self)
+        self._attachments.hook(optimizer.register_step_pre_hook, self._before)
+        self._attachments.hook(optimizer.register_step_post_hook, self._after)
 
-    def remove(self) -> None:
-        """Undo the hooks."""
-        for handle in self._handles:
-            handle.remove()
+    def detach(self) -> None:
+        self._attachments.undo()
 
     def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._depth and not _is_stepping(optimizer):

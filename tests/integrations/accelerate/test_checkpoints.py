@@ -94,7 +94,7 @@ def test_a_damaged_file_costs_the_totals_only(content, tmp_path, caplog):
     second, rows = resumed(tmp_path, resume_totals=True)
     assert rows[-1]["train_perf/total_tokens"] == second.tokens
     (message,) = messages(caplog)
-    assert message.startswith(("the totals could not be read from", "the totals in the checkpoint are damaged"))
+    assert message.startswith(("the totals could not be read from", "the saved totals cannot be read, they restart"))
 
 
 def test_a_file_that_cannot_be_written_does_not_stop_the_checkpoint(tmp_path, caplog):

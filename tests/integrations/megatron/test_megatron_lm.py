@@ -17,7 +17,7 @@ from support.readback import wandb_file, wandb_history, wandb_table
 from support.tiny_megatron import LENGTH, MICRO_BATCHES, ROWS, TOP_K
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from areal_callbacks.session.saved_totals import FILE_NAME as TOTALS
+from areal_callbacks.integrations._megatron_run import TOTALS_FILE as TOTALS
 from areal_callbacks.writers.jsonl import ExpertLoadsRecord, MetricsRecord, read_metrics
 
 pytestmark = pytest.mark.slow

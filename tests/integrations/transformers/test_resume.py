@@ -87,7 +87,7 @@ def test_a_checkpoint_with_damaged_totals(tmp_path: Path, caplog: pytest.LogCapt
     resumed = train(tmp_path, [AReaLMetricsCallback(resume_totals=True)], resume=True)
     assert rows_after(resumed)[-1]["train_perf/total_tokens"] == sum(mask_lengths(resumed.batches))
     assert [record.getMessage() for record in caplog.records if record.name == logger.name] == [
-        "the checkpoint's totals cannot be read, they restart: KeyError('flops')"
+        "the saved totals cannot be read, they restart: ValueError('expected a number as total of flops, got None')"
     ]
 
 

@@ -36,7 +36,7 @@ def test_a_step_is_one_step(kind):
     for _ in range(3):
         optimizer.step()
     assert events == ["begin", "end"] * 3
-    steps.remove()
+    steps.detach()
     optimizer.step()
     assert events == ["begin", "end"] * 3
     assert not optimizer._optimizer_step_pre_hooks

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from areal_callbacks.safety.guard import Observer, guarded
+from areal_callbacks.safety.door import Observer, guarded
 
 
 class Counter(Observer):

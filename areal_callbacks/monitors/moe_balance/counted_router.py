@@ -1,0 +1,95 @@
+"""One router whose choices are counted in its forward hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from areal_callbacks.monitors.moe_balance.contracts import RUNNING_COUNTS
+from areal_callbacks.monitors.moe_balance.counting import Counter, add_totals, count
+from areal_callbacks.monitors.moe_balance.routers import Router
+from areal_callbacks.safety.door import Observer
+from areal_callbacks.safety.hooks import Attachments
+from areal_callbacks.safety.reporting import report_once
+
+HINT = "describe its output with register_router_contract"
+
+
+class CountedRouter(Observer):
+    """Reads what a router chose and adds it to a counter; a router that cannot be read is left out, the others stay.
+
+    Args:
+        router: what is counted.
+        device: where the model trains.
+        switch: number of the :class:`~areal_callbacks.monitors.moe_balance.counting.CountingSwitch`.
+
+    Attributes:
+        router: as given.
+        counter: its running counts.
+    """
+
+    family = "moe_balance"
+
+    def __init__(self, router: Router, device: torch.device, switch: int) -> None:
+        self.router = router
+        self.counter = Counter(router.experts, _device_of(router.module, device))
+        self._attachments = Attachments(self)
+        hook, module = self._attachments.hook, router.module
+        if router.contract is RUNNING_COUNTS:
+            hook(module.register_forward_pre_hook, _totals_adder(self.counter, switch, -1))
+            # always: a forward that raises must not leave its totals subtracted
+            hook(module.register_forward_hook, _totals_adder(self.counter, switch, 1), always_call=True)
+        elif router.contract.of == "arguments":
+            hook(module.register_forward_pre_hook, self._choice_adder(switch))
+        else:  # before other hooks, which may change the output
+            hook(module.register_forward_hook, self._choice_adder(switch), prepend=True)
+
+    def detach(self) -> None:
+        self._attachments.undo()
+
+    def fail(self, error: BaseException) -> None:
+        """Leave this router out, with one message for its class."""
+        if torch.compiler.is_compiling():
+            return  # a message would break the graph; an export tells that nothing was counted
+        self.failed = True
+        router, kind = self.router, type(self.router.module).__name__
+        report_once(f"moe_balance:unreadable:{kind}", f"no moe_balance of {router.name} ({kind}): {error!r}; {HINT}")
+
+    def report_out_of_range(self, cells: Tensor) -> None:
+        """Say once for its class if it chose an expert that it does not have; cells are int64 ``[experts + 2]``."""
+        if int(cells[-1]):
+            kind = type(self.router.module).__name__
+            report_once(
+                f"moe_balance:range:{kind}",
+                f"{kind} chose experts beyond its {self.router.experts}: those assignments are left out of moe_balance",
+            )
+
+    def _choice_adder(self, switch: int) -> Callable[..., None]:
+        read, counter = self.router.contract.read, self.counter
+
+        def add(module: nn.Module, arguments: Any, output: Any = None) -> None:
+            routed = read(module, arguments if output is None else output)
+            if routed is not None:
+                count(routed, counter, switch)
+            elif not torch.compiler.is_compiling():  # an exception would break the graph
+                raise ValueError("no tensor of expert indices or mask in its output")
+
+        return add
+
+
+def _totals_adder(counter: Counter, switch: int, sign: int) -> Callable[..., None]:
+    def add(module: nn.Module, *_: Any) -> None:
+        add_totals(cast("Tensor", RUNNING_COUNTS.read(module, None)), counter, switch, sign)
+
+    return add
+
+
+def _device_of(module: nn.Module, device: torch.device) -> torch.device:
+    """Where a router runs: where an accelerator holds its parameters, else (they may be offloaded) as the rest."""
+    own = next((parameter.device for parameter in module.parameters()), device)
+    if own.type not in ("cpu", "meta"):
+        return own
+    return torch.device("cpu") if device.type == "meta" else device

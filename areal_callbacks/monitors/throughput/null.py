@@ -1,0 +1,40 @@
+"""Stands for the throughput monitor where nothing is attached yet, or throughput is switched off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class NullThroughput:
+    """Takes every event of :class:`~areal_callbacks.monitors.throughput.monitor.ThroughputMonitor`; does nothing."""
+
+    running = False
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...
+
+    def may_end(self) -> None: ...
+
+    def expect_optimizer(self, *, may_skip: bool = False) -> None: ...
+
+    def optimizer_begin(self) -> None: ...
+
+    def optimizer_end(self) -> None: ...
+
+    def optimizer_skipped(self) -> None: ...
+
+    def count(self, lengths: Any) -> None: ...
+
+    def count_inputs(self, inputs: Mapping[str, Any]) -> None: ...
+
+    def on_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
+        return True
+
+    def leave_out_flops(self) -> None: ...
+
+    def state_dict(self) -> None:
+        return None
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...

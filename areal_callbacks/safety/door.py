@@ -1,0 +1,204 @@
+"""The door between the host's code and ours: whatever happens on our side, the host's side goes on as without us.
+
+One promise, kept here and nowhere else: what the host calls is called exactly once, with the arguments it was given;
+its result or its exception passes unchanged; an exception of ours is reported once and switches off what raised it.
+``SystemExit``, ``KeyboardInterrupt`` and ``GeneratorExit`` are the host's, also where they arrive in our code.
+
+======================================  =====================================================================
+What stands at the host's code          Passes through
+======================================  =====================================================================
+a method that is replaced               :meth:`Patches.wrap <areal_callbacks.safety.patches.Patches.wrap>`,
+                                        which runs an :data:`Around` with :func:`pass_through`
+a hook of a module or an optimizer      :class:`~areal_callbacks.safety.hooks.Hook`
+an event of a callback, a monitor       :func:`guarded`
+a public entry of a session             :func:`guarded_entry`
+======================================  =====================================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Generator
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
+
+from areal_callbacks.safety.reporting import report_once
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Self = TypeVar("Self", bound="Observer")
+
+
+class Call(NamedTuple):
+    """Other arguments for the original than those it was given, for the few wraps whose purpose that is."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class Result(NamedTuple):
+    """Another result than the original's, for the few wraps whose purpose that is."""
+
+    value: Any
+
+
+Steps: TypeAlias = Generator[Call | None, Any, Result | None]
+
+Around: TypeAlias = Callable[..., Steps]
+"""What runs around an original: a generator function with the original's parameters.
+
+Up to its ``yield`` it runs before the original; the ``yield`` returns the original's result, or raises its exception.
+Yielding a :class:`Call` gives the original other arguments, returning a :class:`Result` the caller another result.
+Returning before the ``yield`` means that there is nothing to do afterwards.
+"""
+
+
+def pass_through(around: Around, original: Callable[..., R], call: Call, failed: Callable[[BaseException], None]) -> R:
+    """Call ``original`` exactly once, with ``around`` around it.
+
+    Args:
+        around: what runs before and after.
+        original: the host's.
+        call: the arguments that the host gave.
+        failed: told what ``around`` raised by itself; the original is then called, or its result returned, as if there
+            were no ``around``.
+    """
+    steps, call = _begin(around, call, failed)
+    try:
+        result = original(*call.args, **call.kwargs)
+    except BaseException as error:
+        if steps is not None:
+            _tell(steps, error, failed)
+        raise
+    return result if steps is None else _end(steps, result, failed)
+
+
+def _begin(around: Around, call: Call, failed: Callable[[BaseException], None]) -> tuple[Steps | None, Call]:
+    try:
+        steps = around(*call.args, **call.kwargs)
+        return steps, next(steps) or call
+    except StopIteration:
+        return None, call
+    except Exception as error:  # noqa: BLE001 - it is ours and not the host's
+        failed(error)
+        return None, call
+
+
+def _end(steps: Steps, result: R, failed: Callable[[BaseException], None]) -> R:
+    try:
+        steps.send(result)
+    except StopIteration as stop:
+        return result if stop.value is None else stop.value.value
+    except Exception as error:  # noqa: BLE001 - it is ours and not the host's
+        failed(error)
+    return result
+
+
+def _tell(steps: Steps, error: BaseException, failed: Callable[[BaseException], None]) -> None:
+    """Let the generator see what the original raised, and leave that exception as it was."""
+    traceback, context = error.__traceback__, error.__context__
+    try:
+        steps.throw(error)
+    except StopIteration:
+        pass
+    except BaseException as raised:
+        if raised is error or raised.__cause__ is error:  # a generator cannot pass StopIteration on as it is
+            return
+        if not isinstance(raised, Exception):
+            raise
+        failed(raised)
+    finally:
+        error.__traceback__, error.__context__ = traceback, context
+
+
+class Surrounded(contextlib.AbstractContextManager[R]):
+    """A context manager of the host with one of ours around it, which can neither raise nor suppress.
+
+    Args:
+        inner: the host's.
+        outer: ours; entered before it and left after it.
+        problem: what to report if ours raises.
+    """
+
+    def __init__(
+        self, inner: contextlib.AbstractContextManager[R], outer: contextlib.AbstractContextManager[Any], problem: str
+    ) -> None:
+        self._inner, self._outer, self._problem = inner, outer, problem
+
+    def __enter__(self) -> R:
+        attempt(self._problem, self._problem, self._outer.__enter__)
+        return self._inner.__enter__()
+
+    def __exit__(self, *error: Any) -> bool | None:
+        try:
+            return self._inner.__exit__(*error)
+        except BaseException:
+            error = sys.exc_info()
+            raise
+        finally:
+            attempt(self._problem, self._problem, self._outer.__exit__, *error)
+
+
+class Observer:
+    """Something attached to a run that must not be able to harm it.
+
+    Attributes:
+        family: its name in exports and messages.
+        failed: it raised at run time and no longer takes part.
+    """
+
+    family: str
+    failed: bool = False
+
+    def detach(self) -> None:
+        """Undo every hook."""
+
+    def fail(self, error: BaseException) -> None:
+        """Report the error once, undo the hooks, do nothing from now on."""
+        self.failed = True
+        report_once(f"{self.family}:failed", f"{self.family} raised and is switched off: {error!r}")
+        attempt(f"{self.family}:detach", f"{self.family} could not undo its hooks", self.detach)
+
+
+def attempt(key: str, problem: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
+    """Call a function of ours; if it raises, report ``problem`` once under ``key`` and return None."""
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001 - it is ours and not the host's
+        report_once(key, f"{problem}: {error!r}")
+        return None
+
+
+def guarded(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], R | None]:
+    """Make a method of an :class:`Observer` unable to raise: it returns None after a failure, and from then on."""
+
+    @functools.wraps(method)
+    def guard(self: Self, *args: P.args, **kwargs: P.kwargs) -> R | None:
+        if self.failed:
+            return None
+        try:
+            return method(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - it is ours and not the host's
+            self.fail(error)
+            return None
+
+    return cast("Callable[Concatenate[Self, P], R | None]", guard)
+
+
+def guarded_entry(method: Callable[P, R]) -> Callable[P, R | None]:
+    """Make a public method unable to raise: a failure is reported once, and None returned.
+
+    The next call runs again: an entry that other ranks enter, too, must not be left out by one of them.
+    """
+
+    @functools.wraps(method)
+    def guard(*args: P.args, **kwargs: P.kwargs) -> R | None:
+        try:
+            return method(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - it is ours and not the host's
+            name = f"{type(args[0]).__name__}.{method.__name__}"
+            report_once(f"entry:{name}", f"{name}() failed, training goes on: {error!r}")
+            return None
+
+    return guard

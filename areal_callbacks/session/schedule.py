@@ -1,0 +1,123 @@
+"""When the ranks of a run meet, and who gets what they reduced."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from areal_callbacks.core.types import Export
+    from areal_callbacks.session.session import MetricsSession
+
+
+class Schedule:
+    """What was reduced waits here until the host asks for it; what nobody has asked for goes to the files at the end.
+
+    Args:
+        session: the run.
+        progress: what the host had reached when it began.
+
+    Attributes:
+        progress: how far training is, as the host counts it: steps, batches or iterations; equal on all ranks.
+    """
+
+    def __init__(self, session: MetricsSession, progress: int = 0) -> None:
+        self.session = session
+        self.progress = progress
+        self._reduced_at = progress
+        self._process = os.getpid()
+        _open.add(self)
+
+    def reduce(self, progress: int | None = None) -> None:
+        """Reduce what came since the last time, if there was progress, e.g. for a checkpoint. Collective.
+
+        Args:
+            progress: what the host has reached, unless the schedule counts that itself.
+        """
+        self.progress = self.progress if progress is None else progress
+        if self.progress != self._reduced_at:
+            self._reduce()
+
+    def finish(self, progress: int | None = None) -> None:
+        """Training is over: reduce what is left, also what was recorded after the last step. Collective.
+
+        Args:
+            progress: as for :meth:`reduce`.
+        """
+        self.progress = self.progress if progress is None else progress
+        if self.progress != self._reduced_at:
+            self._reduce()
+        else:
+            self.session.reduce(measured=False)
+
+    def flush(self) -> None:
+        """Write what was reduced and nobody has taken to the files. Local."""
+        if self.session.has_pending and self._process == os.getpid():
+            self.session.emit(self._reduced_at)
+
+    def close(self) -> None:
+        """End the run; training may have broken off, so the ranks do not meet. Local."""
+        self.flush()
+        self.session.close()
+
+    def _reduce(self) -> None:
+        self._reduced_at = self.progress
+        self.session.reduce()
+
+
+class LoggingEvents(Schedule):
+    """For hosts that log at moments which all their ranks reach: reduces at every ``every``-th of them.
+
+    Used by Transformers, Lightning and Megatron. The numbers join the row that the host logs next.
+    """
+
+    def __init__(self, session: MetricsSession, progress: int = 0) -> None:
+        super().__init__(session, progress)
+        self._events = 0
+        self._is_due = False
+
+    def reached(self, progress: int) -> bool:
+        """The host is about to log a row; says whether our numbers are due in it. Collective if they are.
+
+        Args:
+            progress: how far training is, as the host counts it.
+        """
+        self._events += 1
+        if self._events % self.session.config.every:
+            return False
+        self.reduce(progress)
+        self._is_due = True
+        return True
+
+    def finish(self, progress: int | None = None) -> None:
+        """Training is over: the next row takes what is left, also what was recorded late. Collective."""
+        super().finish(progress)
+        self._is_due = self.session.has_pending
+
+    def export(self, step: int, host: Mapping[str, Any] | None = None) -> Export | None:
+        """What joins the row that the host logs now; None if nothing is due. Local.
+
+        Args:
+            step: the host's, of that row.
+            host: its own scalars in that row, for the files.
+        """
+        if not self._is_due:
+            return None
+        self._is_due = False
+        return self.session.emit(step, host)
+
+
+_open: weakref.WeakSet[Schedule] = weakref.WeakSet()
+
+
+def _flush_all() -> None:
+    for schedule in list(_open):
+        schedule.flush()
+
+
+# What threading registers runs last in, first out, so this comes before the publisher's own end.
+getattr(threading, "_register_atexit", atexit.register)(_flush_all)

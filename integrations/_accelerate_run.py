@@ -1,0 +1,118 @@
+"""One measurement of what an accelerator has prepared."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from areal_callbacks.config import MetricsConfig
+from areal_callbacks.integrations._accelerate_host import (
+    AcceleratedOptimizer,
+    Accelerator,
+    guests_of,
+    measurable,
+    steps_are_hidden,
+    topology_of,
+)
+from areal_callbacks.safety.door import attempt
+from areal_callbacks.safety.patches import Patches
+from areal_callbacks.session import MetricsSession, open_sessions
+from areal_callbacks.session.step_exports import StepExports
+
+
+class AcceleratorRun:
+    """Measures models and optimizers from ``prepare`` to ``free_memory`` or ``end_training``.
+
+    Training time begins with a training forward and ends with the optimizer step, or with backward where no step
+    follows.
+
+    Args:
+        accelerator: has prepared them.
+        config: what to measure.
+        steps: optimizer steps of earlier runs of this accelerator.
+
+    Attributes:
+        session: what measures.
+    """
+
+    def __init__(self, accelerator: Accelerator, config: MetricsConfig, steps: int) -> None:
+        self._accelerator = accelerator
+        self._gives_step = True
+        self._patches = Patches("accelerate")
+        config = measurable(config, accelerator)
+        find_guests = functools.partial(guests_of, accelerator, config, self._row_has_step)
+        self.session = MetricsSession(
+            config,
+            output_dir=attempt("accelerate:folder", "the accelerator tells no folder", _folder_of, accelerator),
+            guests=attempt("accelerate:guests", "no tables in the trackers", find_guests) or (),
+        )
+        self._exports = StepExports(self.session, steps, files_only=not accelerator.log_with)
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps so far, those of earlier runs among them."""
+        return self._exports.progress
+
+    def observe(self, item: nn.Module | AcceleratedOptimizer) -> None:
+        """A model or optimizer was prepared."""
+        accelerator = self._accelerator
+        if isinstance(item, nn.Module):
+            topology = topology_of(accelerator)
+            self.session.attach(item, topology=topology, device=accelerator.device, begin_with_forward=True)
+        elif not steps_are_hidden(accelerator):
+            self.session.observe_optimizer(item)
+            if item.scaler is not None:
+                self.session.expect_optimizer(may_skip=True)
+            self._patches.wrap(item, "step", functools.partial(self._around_step, item))
+
+    def close(self) -> None:
+        """Let go of everything without meeting the other ranks; what nobody has logged goes to the files."""
+        self._patches.undo()
+        self._exports.close()
+
+    # -- a step
+
+    def backward_ended(self) -> None:
+        """Gradients are there; without DeepSpeed the optimizer may step next."""
+        if self._accelerator.sync_gradients and steps_are_hidden(self._accelerator):
+            self._exports.boundary()
+        else:
+            self.session.may_end()
+
+    def _around_step(self, optimizer: AcceleratedOptimizer, /, *args: Any, **kwargs: Any) -> Generator[None]:
+        yield
+        if self._accelerator.sync_gradients:
+            if optimizer.step_was_skipped:
+                self.session.optimizer_skipped()
+            self._exports.boundary()
+
+    def uneven(self) -> AbstractContextManager[None]:
+        """A rank that has run out of batches answers the gradients' collectives of the others, but not ours."""
+        return self._exports.uneven()
+
+    # -- rows
+
+    def row(self, step: int | None, values: Mapping[str, Any]) -> dict[str, float]:
+        """What joins the accelerator's next row."""
+        self._gives_step = step is not None
+        return self._exports.metrics(step, values)
+
+    def finish(self) -> tuple[int | None, dict[str, float]]:
+        """Step and metrics of a row for the tail. Collective."""
+        self._exports.finish()
+        step = self._exports.tail_step
+        return step, self.row(step, {})
+
+    def _row_has_step(self) -> bool:
+        return self._gives_step
+
+
+def _folder_of(accelerator: Accelerator) -> Path | None:
+    """Beside the trackers' files."""
+    parent = accelerator.logging_dir or accelerator.project_dir
+    return None if parent is None else open_sessions.choose_beside(Path(parent))

@@ -1,0 +1,183 @@
+"""One training of a Hugging Face Trainer, from ``on_train_begin`` to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from areal_callbacks.integrations._transformers_guests import guests_of
+from areal_callbacks.integrations._transformers_host import (
+    Trainer,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+    integration_utils,
+    measurable,
+    optimizer_of,
+    topology_of,
+)
+from areal_callbacks.safety.door import Call, Observer, Result, attempt, guarded
+from areal_callbacks.safety.patches import Patches
+from areal_callbacks.session import MetricsSession
+from areal_callbacks.session.schedule import LoggingEvents
+
+if TYPE_CHECKING:
+    from areal_callbacks.config import MetricsConfig
+
+_EVALUATION_PREFIXES = ("eval_", "test_")
+
+
+class TransformersRun(Observer):
+    """Observes a trainer while it trains, and joins the rows that it logs.
+
+    Ranks meet where the trainer logs, before it saves a checkpoint, and at the end.
+
+    Args:
+        trainer: is training now.
+        config: what to measure.
+        ended: called once with the totals when the run ends, however that is.
+
+    Attributes:
+        trainer: as given.
+        session: what measures.
+        is_over: the run has ended.
+    """
+
+    family = "transformers"
+
+    def __init__(self, trainer: Trainer, config: MetricsConfig, ended: Callable[[dict[str, Any] | None], None]) -> None:
+        self.trainer = trainer
+        self.is_over = False
+        self.session = MetricsSession(
+            measurable(config, trainer),
+            output_dir=Path(trainer.args.output_dir, "areal_metrics"),
+            name=trainer.args.run_name or "",
+            guests=attempt("transformers:guests", "no tables in the trackers", guests_of, trainer, config) or (),
+        )
+        self._events = LoggingEvents(self.session, trainer.state.global_step)
+        self._patches = Patches(self.family)
+        self._ended = ended
+        self._own_names: frozenset[str] = frozenset()
+
+    @guarded
+    def start(self, callback: object) -> None:
+        """Attach everything; ``callback`` is the one that brought us here."""
+        trainer = self.trainer
+        self.session.attach(
+            trainer.model_wrapped, optimizer_of(trainer), topology_of(trainer), device=trainer.args.device
+        )
+        self._wrap(callback)
+        _observe_trl(trainer, self.session, self._patches)
+
+    def detach(self) -> None:
+        """End the run without meeting the other ranks; also after an exception, for which the Trainer has no event."""
+        if self.is_over:
+            return
+        self.is_over = True
+        self._patches.undo()
+        self._ended(self.session.state_dict())
+        self._events.close()
+
+    # -- what has no event of its own
+
+    def _wrap(self, callback: object) -> None:
+        trainer, handler, wrap = self.trainer, self.trainer.callback_handler, self._patches.wrap
+        wrap(trainer, "_save_checkpoint", self._around_save)
+        wrap(handler, "on_step_end", self._around_boundary)  # around all callbacks: a later one may still ask for a log
+        wrap(handler, "on_epoch_end", self._around_boundary)
+        wrap(handler, "on_log", self._around_log)
+        wrap(integration_utils, "rewrite_logs", self._around_rewrite)
+        if trainer.get_cp_size() > 1:
+            wrap(trainer, "training_step", self._around_sharded_step)
+        for owner, name in [
+            *((later, "on_train_begin") for later in _callbacks_after(callback, handler.callbacks)),
+            (handler, "on_epoch_begin"),
+            (trainer, "_run_epoch"),
+            (trainer, "_evaluate"),
+        ]:
+            wrap(owner, name, self._end_on_error)
+        wrap(trainer, "_finalize_training", self._around_finalize)
+        wrap(handler, "on_train_end", self._around_train_end)
+
+    def _end_on_error(self, *args: Any, **kwargs: Any) -> Generator[None]:
+        try:
+            yield
+        except BaseException:
+            self.detach()
+            raise
+
+    def _around_boundary(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> Generator[None, TrainerControl]:
+        self.session.end()
+        control = yield
+        if control.should_log and state.global_step > self.trainer._globalstep_last_logged:
+            self._events.reached(state.global_step)
+
+    def _around_save(self, *args: Any, **kwargs: Any) -> Generator[None]:
+        """The totals in a checkpoint are whole; nothing is logged for them."""
+        self._events.reduce(self.trainer.state.global_step)
+        yield
+
+    def _around_finalize(self, *args: Any, **kwargs: Any) -> Generator[None]:
+        """The tail interval joins the row of ``train_runtime``, with what a last evaluation recorded."""
+        try:
+            self._events.finish(self.trainer.state.global_step)
+            yield
+        finally:
+            self.detach()
+
+    def _around_train_end(self, *args: Any, **kwargs: Any) -> Generator[None]:
+        """Before any callback: some end their tracker's run then, which the report is handed to."""
+        self.detach()
+        yield
+
+    def _around_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any],
+        **kwargs: Any,
+    ) -> Generator[None]:
+        metrics = self._metrics_for(logs, state)
+        logs.update(metrics)
+        if metrics and state.log_history and state.log_history[-1].get("step") == state.global_step:
+            state.log_history[-1].update(metrics)
+        self._own_names = frozenset(metrics)
+        try:
+            yield
+        finally:
+            self._own_names = frozenset()
+
+    def _metrics_for(self, logs: Mapping[str, Any], state: TrainerState) -> dict[str, float]:
+        if any(name.startswith(_EVALUATION_PREFIXES) for name in logs):
+            return {}
+        export = self._events.export(state.global_step, logs)
+        return {} if export is None else export.metrics
+
+    def _around_rewrite(self, logs: Mapping[str, Any]) -> Generator[Call, dict[str, Any], Result]:
+        """Trackers show our names as they are, not under ``train/``."""
+        own = {name: value for name, value in logs.items() if name in self._own_names}
+        rewritten = yield Call(({name: value for name, value in logs.items() if name not in own},), {})
+        return Result({**rewritten, **own})
+
+    def _around_sharded_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Generator[None]:
+        """Context parallelism shards the batch in place before the model sees it."""
+        self.session.count_inputs(inputs)
+        yield
+
+
+def _callbacks_after(callback: object, callbacks: list[Any]) -> list[Any]:
+    """Those that begin later, as far as they can be wrapped; none if ``callback`` stands inside another one."""
+    places = [place for place, known in enumerate(callbacks) if known is callback]
+    return [later for later in callbacks[places[0] + 1 :] if hasattr(later, "__dict__")] if places else []
+
+
+def _observe_trl(trainer: Trainer, session: MetricsSession, patches: Patches) -> None:
+    """TRL's trainers generate and compute losses in methods of their own; trl is imported only if it is in use."""
+    if any(base.__module__.partition(".")[0] == "trl" for base in type(trainer).__mro__):
+        from areal_callbacks.integrations import trl
+
+        trl.observe(trainer, session, patches)
