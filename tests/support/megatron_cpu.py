@@ -105,7 +105,7 @@ def _replace_gpu_kernels() -> None:
     backends.LNImpl = specs.LNImpl = SequenceParallelNorm
     moe.te_general_gemm = getattr(moe, "te_general_gemm", None)  # named in an annotation without Transformer Engine
 
-    def to_host(tensor: Any, as_numpy: bool = False, **kwargs: Any) -> Any:  # noqa: ARG001 - there are no streams
+    def to_host(tensor: Any, as_numpy: bool = False, **kwargs: Any) -> Any:
         return tensor.numpy() if as_numpy and torch.is_tensor(tensor) else tensor
 
     dispatcher.maybe_move_tensor_to_cpu = to_host

@@ -36,7 +36,7 @@ from megatron.training import common
 pretend_cuda()
 
 
-def train(group: Any, layout: dict[str, Any], steps: int = 2, **options: Any) -> dict[str, Any]:  # noqa: ARG001
+def train(group: Any, layout: dict[str, Any], steps: int = 2, **options: Any) -> dict[str, Any]:
     """Train a layout for some steps, with an export after each, and recount its routing independently."""
     reporting.reset()
     with parallel(Layout(**layout)), tempfile.TemporaryDirectory() as folder:
@@ -92,7 +92,7 @@ def _recount(training: Training) -> Iterator[Callable[[], dict[int, list[int]]]]
     """
     seen: dict[int, torch.Tensor] = {}
 
-    def count(router: Any, args: Any, output: Any) -> None:  # noqa: ARG001
+    def count(router: Any, args: Any, output: Any) -> None:
         inside_backward = torch._C._current_graph_task_id() != -1
         if inside_backward and not torch._C._current_autograd_node().name().endswith("CheckpointFunctionBackward"):
             return
@@ -132,7 +132,7 @@ def _left(training: Training) -> dict[str, Any]:
 
 
 def pretrain(
-    group: Any,  # noqa: ARG001
+    group: Any,
     variant: str,
     arguments: list[str],
     options: dict[str, Any] | None = None,
@@ -164,7 +164,7 @@ def pretrain(
     }
 
 
-def install_error(group: Any, variant: str, missing: str | None, replacement: str | None) -> str:  # noqa: ARG001
+def install_error(group: Any, variant: str, missing: str | None, replacement: str | None) -> str:
     """What install() says about a module without a function, or with one of another signature."""
     training = importlib.import_module(f"megatron.training.{variant}")
     module = types.ModuleType("a_fork.training")
@@ -184,7 +184,7 @@ def install_error(group: Any, variant: str, missing: str | None, replacement: st
     return ""
 
 
-def install_in_a_module_that_nobody_imported(group: Any) -> list[Any]:  # noqa: ARG001
+def install_in_a_module_that_nobody_imported(group: Any) -> list[Any]:
     """What its pretrain() is given as callbacks, before and after uninstall()."""
     module: Any = types.ModuleType("a_fork.training")
     module.pretrain = lambda callbacks=None: callbacks
@@ -194,7 +194,7 @@ def install_in_a_module_that_nobody_imported(group: Any) -> list[Any]:  # noqa: 
     return [given, module.pretrain()]
 
 
-def install_repeatedly(group: Any, variant: str, arguments: list[str], options: dict[str, Any]) -> list[bool]:  # noqa: ARG001
+def install_repeatedly(group: Any, variant: str, arguments: list[str], options: dict[str, Any]) -> list[bool]:
     """Uninstall without an installation, install twice, train twice, uninstall twice; was everything put back?"""
     training = importlib.import_module(f"megatron.training.{variant}")
     pretrain_tiny = importlib.import_module("pretrain_tiny")
@@ -211,7 +211,7 @@ def install_repeatedly(group: Any, variant: str, arguments: list[str], options: 
     return restored
 
 
-def pretrain_with_callback(group: Any, arguments: list[str], options: dict[str, Any]) -> None:  # noqa: ARG001
+def pretrain_with_callback(group: Any, arguments: list[str], options: dict[str, Any]) -> None:
     """The same script, whose author passes the callback to pretrain."""
     training = importlib.import_module("megatron.training.with_callbacks")
     pretrain_tiny = importlib.import_module("pretrain_tiny")
@@ -220,7 +220,7 @@ def pretrain_with_callback(group: Any, arguments: list[str], options: dict[str, 
     pretrain_tiny.main(functools.partial(training.pretrain, callbacks=[callback]))
 
 
-def wait_for_data(group: Any, layout: dict[str, Any], seconds: float) -> dict[str, float]:  # noqa: ARG001
+def wait_for_data(group: Any, layout: dict[str, Any], seconds: float) -> dict[str, float]:
     """One step whose iterators keep the loop waiting; what the metrics say, and the whole of the step."""
     with parallel(Layout(**layout)), tempfile.TemporaryDirectory() as folder:
         training = build(Layout(**layout))
@@ -243,7 +243,7 @@ def wait_for_data(group: Any, layout: dict[str, Any], seconds: float) -> dict[st
         return {"whole": whole, "seconds_mean": seconds_mean}
 
 
-def train_on_the_first_rank_only(group: Any) -> dict[str, Any]:  # noqa: ARG001
+def train_on_the_first_rank_only(group: Any) -> dict[str, Any]:
     """One forward on rank 0, nothing on the others, and an export on all."""
     with parallel(Layout()), tempfile.TemporaryDirectory() as folder:
         training = build(Layout())
@@ -254,7 +254,7 @@ def train_on_the_first_rank_only(group: Any) -> dict[str, Any]:  # noqa: ARG001
             return _plain(metrics.export(1))
 
 
-def record_everywhere(group: Any, layout: dict[str, Any]) -> dict[str, float]:  # noqa: ARG001
+def record_everywhere(group: Any, layout: dict[str, Any]) -> dict[str, float]:
     """Something recorded on every rank, with the groups given as a collection."""
     with parallel(Layout(**layout)), tempfile.TemporaryDirectory() as folder:
         training = build(Layout(**layout))
@@ -266,3 +266,35 @@ def record_everywhere(group: Any, layout: dict[str, Any]) -> dict[str, float]:  
             metrics.tracker.denominator(n_tokens=mask)
             metrics.tracker.stat(denominator="n_tokens", rank=torch.full((10,), float(dist.get_rank())))
             return metrics.export(1).metrics
+
+
+def plant_everywhere(group: Any, variant: str, arguments: list[str], folder: str) -> list[Any]:
+    """Let all that we do in a pretraining raise, kind by kind; [places, messages, same weights] of each training."""
+    import pytest
+    from support.faults import close_sessions, discover, planted
+
+    def weights(*, measure: bool = True) -> torch.Tensor:
+        chunks: list[torch.nn.Module] = []
+        pretrain_tiny = importlib.import_module("pretrain_tiny")
+        provider = pretrain_tiny.model_provider
+
+        def remember(layout: Layout) -> Any:
+            result = provider(layout)
+            chunks.extend(result[0])
+            return result
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pretrain_tiny, "model_provider", remember)
+            pretrain(None, variant, arguments, {"output_dir": folder}, install=measure)
+        return torch.cat([parameter.detach().flatten() for chunk in chunks for parameter in chunk.parameters()])
+
+    patch = pytest.MonkeyPatch()
+    expected, places = weights(measure=False), discover(patch, weights)
+    kinds = [{place for place in places if place.kind == kind} for kind in ("wrap", "hook")]
+    results = []
+    for chosen in [*kinds, *({place} for place in places if place.kind in ("entry", "guarded"))]:
+        with planted(patch, chosen, "before"):
+            same = torch.equal(weights(), expected)
+        results.append([sorted(place.name for place in chosen), list(reporting._reported), same])
+        close_sessions()
+    return results

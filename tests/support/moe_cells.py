@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
     messages: list[str]
 
 
-def run(group: Any, *values: str) -> tuple[Any, ...]:  # noqa: ARG001 - the signature of a job of several ranks
+def run(group: Any, *values: str) -> tuple[Any, ...]:
     """Train a cell with our metrics, and an uncompiled twin with the recount; the fields of an outcome."""
     cell = Cell(*values)
     torch._dynamo.reset()
@@ -148,7 +148,7 @@ def _checkpointed(forward: Callable[..., Any], contexts: Callable[..., Any], *ar
     return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts)
 
 
-def _keep_matrix_products(context: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:  # noqa: ARG001
+def _keep_matrix_products(context: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
     kept = operator in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
     return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 

@@ -1,4 +1,3 @@
-# ruff: noqa: ARG001 - the signatures are those of Megatron-LM
 """The same loop with the signatures of older releases: fewer arguments, one more in training_log."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: ARG001 - the signatures are those of Megatron-LM
 """Megatron-LM's training loop of 2026: signatures and order of calls; the work is in common.py."""
 
 from __future__ import annotations

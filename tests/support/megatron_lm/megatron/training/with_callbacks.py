@@ -1,4 +1,3 @@
-# ruff: noqa: ARG001 - the signatures are those of Megatron-LM
 """A loop that takes callbacks, with the events and the context of Megatron-Bridge."""
 
 from __future__ import annotations
