@@ -11,6 +11,7 @@ from support import hosts
 from support.faults import Place, close_sessions, discover, planted
 
 from areal_callbacks.safety import reporting
+from areal_callbacks.safety.hooks import Hook
 
 pytestmark = pytest.mark.slow
 
@@ -25,10 +26,20 @@ class Bench:
         self._name, self._folder, self._monkeypatch = name, folder, monkeypatch
         self.expected = self.weights(measure=False)
         self.places = discover(monkeypatch, self.weights)
+        assert self.left_behind() == []
 
     def weights(self, *, measure: bool = True) -> torch.Tensor:
-        model = hosts.HOSTS[self._name](str(self._folder), measure=measure)
-        return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+        self.model = hosts.HOSTS[self._name](str(self._folder), measure=measure)
+        return torch.cat([parameter.detach().flatten() for parameter in self.model.parameters()])
+
+    def left_behind(self) -> list[str]:
+        """Modules that carry hooks of ours after a training that ended well."""
+        return [
+            name
+            for name, module in self.model.named_modules()
+            for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+            if isinstance(hook, Hook)
+        ]
 
     def train_with(self, places: set[Place], when: str, caplog: pytest.LogCaptureFixture) -> list[str]:
         """The messages of a training in which these places raise, once its weights are the expected ones."""
