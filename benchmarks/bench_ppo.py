@@ -18,7 +18,8 @@ import torch
 from tabulate import tabulate
 
 from areal_callbacks.core.tracker import StatsTracker
-from areal_callbacks.ppo.train_infer import THRESHOLDS, log_train_inference_stats
+from areal_callbacks.ppo.tails import THRESHOLDS
+from areal_callbacks.ppo.train_infer import log_train_inference_stats
 
 ROUNDS, SEQUENCES, LENGTH = 25, 250, 4000
 

@@ -21,6 +21,7 @@ import torch.distributed as dist
 
 from areal_callbacks import stats_tracker, workflow_context
 from areal_callbacks.core.merge import merge_worker_stats
+from areal_callbacks.ppo.batch import PolicyBatch
 from areal_callbacks.ppo.diagnostics import PolicyDiagnostics
 from areal_callbacks.stats_logger import StatsLogger
 
@@ -48,9 +49,9 @@ def train(rank: int) -> None:
     """An update on this rank's share of the sequences, which is not as large as the others'."""
     sequences = 2 + rank
     logp, mask = -torch.rand(sequences, 8), torch.rand(sequences, 8) < 0.8
-    PolicyDiagnostics().observe_rollout_batch(
-        mask, trainer_logp=logp, rollout_logp=logp + 0.01 * torch.randn(sequences, 8), advantages=torch.randn(sequences)
-    )
+    rollout_logp, advantages = logp + 0.01 * torch.randn(sequences, 8), torch.randn(sequences)
+    batch = PolicyBatch(mask, trainer_logp=logp, rollout_logp=rollout_logp, advantages=advantages)
+    PolicyDiagnostics().observe_rollout_batch(batch)
 
 
 def main() -> None:

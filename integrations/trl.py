@@ -14,8 +14,11 @@ from torch import Tensor
 
 from areal_callbacks import workflow_context
 from areal_callbacks.integrations.transformers import AReaLMetricsCallback
+from areal_callbacks.ppo.batch import PolicyBatch
+from areal_callbacks.ppo.clip import Clip
 from areal_callbacks.ppo.diagnostics import PolicyDiagnostics
-from areal_callbacks.ppo.update import Clip, combine_rewards
+from areal_callbacks.ppo.rewards import combine_rewards
+from areal_callbacks.ppo.update import PolicyUpdate
 from areal_callbacks.safety.door import Observer, guarded
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.safety.reporting import report_once
@@ -117,16 +120,18 @@ class _PolicyObserver(Observer):
             batch[_VERSIONS] = versions
         rewards, scored = self._local_rewards(len(batch["completion_mask"]))
         self._diagnostics.observe_rollout_batch(
-            _mask(batch),
-            attention_mask=torch.cat((batch["prompt_mask"], batch["completion_mask"]), 1),
-            prompt_len=batch["prompt_mask"].sum(-1),
-            no_eos=~self._ended(batch["completion_ids"], batch["completion_mask"]),
-            advantages=batch["advantages"],
-            task_reward=rewards,
-            scored=scored,
+            PolicyBatch(
+                _mask(batch),
+                attention_mask=torch.cat((batch["prompt_mask"], batch["completion_mask"]), 1),
+                prompt_len=batch["prompt_mask"].sum(-1),
+                no_eos=~self._ended(batch["completion_ids"], batch["completion_mask"]),
+                advantages=batch["advantages"],
+                task_reward=rewards,
+                scored=scored,
+            )
         )
         if "old_per_token_logps" in batch:
-            self._observe_mismatch(batch, batch["old_per_token_logps"])
+            self._diagnostics.observe_mismatch(self._describe(batch, batch["old_per_token_logps"]))
 
     def _local_rewards(self, size: int) -> tuple[Tensor | None, Tensor | None]:
         if self._rewards is None:
@@ -161,28 +166,32 @@ class _PolicyObserver(Observer):
 
     @guarded
     def _observe_loss(self, forward: tuple[Any, ...], model: Any, inputs: Mapping[str, Any]) -> None:
-        logp, entropy = forward[0].detach(), forward[1]
-        mask, old = _mask(inputs), inputs.get("old_per_token_logps")
+        new_logp, entropy = forward[0].detach(), forward[1]
+        old_logp = inputs.get("old_per_token_logps")
         first = id(inputs) not in self._seen  # the trainer keeps a batch until it generates the next ones
         self._seen.add(id(inputs))
-        if old is None and first:
-            self._observe_mismatch(inputs, logp)
-        self._diagnostics.observe_versions(mask, self._versions_of(inputs), self._trainer.state.global_step)
+        rollout = self._describe(inputs, new_logp)
+        if old_logp is None and first:
+            self._diagnostics.observe_mismatch(rollout)
+        self._diagnostics.observe_versions(rollout)
         self._diagnostics.observe_update(
-            mask,
-            logp,
-            logp if old is None else old,
-            advantages=inputs["advantages"],
-            entropy=entropy,
-            clip=_clip(self._trainer),
-            sequence_level=self._trainer.importance_sampling_level == "sequence",
+            PolicyUpdate(
+                rollout.mask,
+                new_logp,
+                new_logp if old_logp is None else old_logp,
+                advantages=inputs["advantages"],
+                entropy=entropy,
+                clip=_clip(self._trainer),
+                sequence_level=self._trainer.importance_sampling_level == "sequence",
+            )
         )
 
-    def _observe_mismatch(self, batch: Mapping[str, Any], trainer_logp: Tensor) -> None:
-        self._diagnostics.observe_mismatch(
+    def _describe(self, batch: Mapping[str, Any], trainer_logp: Tensor) -> PolicyBatch:
+        """The tokens of a generated batch with the log-probabilities that are to be compared."""
+        return PolicyBatch(
             _mask(batch),
-            trainer_logp,
-            batch.get("sampling_per_token_logps"),
+            trainer_logp=trainer_logp,
+            rollout_logp=batch.get("sampling_per_token_logps"),
             advantages=batch["advantages"],
             versions=self._versions_of(batch),
             current_version=self._trainer.state.global_step,

@@ -22,8 +22,10 @@ from areal_callbacks import MetricsConfig, MetricsSession, stats_tracker
 from areal_callbacks.config.sections import Section, Switch, hints
 from areal_callbacks.monitors.moe_balance.monitor import MoEBalanceMonitor
 from areal_callbacks.monitors.throughput.monitor import ThroughputMonitor
+from areal_callbacks.ppo.batch import PolicyBatch
+from areal_callbacks.ppo.clip import Clip
 from areal_callbacks.ppo.diagnostics import PolicyDiagnostics
-from areal_callbacks.ppo.update import Clip
+from areal_callbacks.ppo.update import PolicyUpdate
 from areal_callbacks.stats_tracker import ReduceType
 
 ROOT = Path(__file__).parents[1]
@@ -106,16 +108,9 @@ def _diagnose_a_policy() -> None:
         "no_eos": mask[:, 0],
     }
     diagnostics = PolicyDiagnostics()
-    diagnostics.observe_rollout_batch(
-        mask,
-        trainer_logp=logp,
-        rollout_logp=logp + 0.1,
-        advantages=advantages,
-        current_version=4,
-        **per_token,
-        **per_sequence,
-    )
-    diagnostics.observe_update(mask, logp, logp + 0.1, advantages=advantages, entropy=-logp, clip=Clip())
+    mismatch = {"trainer_logp": logp, "rollout_logp": logp + 0.1, "advantages": advantages, "current_version": 4}
+    diagnostics.observe_rollout_batch(PolicyBatch(mask, **mismatch, **per_token, **per_sequence))
+    diagnostics.observe_update(PolicyUpdate(mask, logp, logp + 0.1, advantages=advantages, entropy=-logp, clip=Clip()))
 
 
 RECORDED = {

@@ -1,4 +1,4 @@
-"""Which way the tokens of a batch are pushed."""
+"""Signs of the advantages of a batch."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 
 from areal_callbacks.core.tracker import StatsTracker
-from areal_callbacks.core.types import ReduceType
-from areal_callbacks.ppo.inputs import boolean, check_shapes, chosen, mean_rows, measurable
+from areal_callbacks.ppo.rows import enter_scope, record_means
+from areal_callbacks.ppo.tensors import check_per_token, move, to_bool, to_float64_device
 
 
 def log_advantage_stats(advantages: Tensor, mask: Tensor, tracker: StatsTracker | None = None) -> None:
     """Record ``ppo_actor/advantage_{positive,negative,zero}_fraction``: fractions of the valid tokens.
 
-    Token occupancy, not task success and not the signs of gradients. A NaN advantage of a valid token has no sign and
-    makes all three NaN.
+    They are fractions of tokens, neither a success rate nor the signs of gradients. A NaN advantage of a valid token
+    has no sign and makes all three NaN.
 
     Args:
         advantages: shaped advantages per token, before filtering; any float dtype.
@@ -24,12 +24,11 @@ def log_advantage_stats(advantages: Tensor, mask: Tensor, tracker: StatsTracker 
     Raises:
         ValueError: the shapes differ.
     """
-    check_shapes(mask, advantages=advantages)
-    advantages = measurable(advantages)
-    valid = boolean(mask).to(advantages.device, non_blocking=True)
-    spoiled = torch.where((torch.isnan(advantages) & valid).any(), torch.nan, 0.0).double()
+    check_per_token(mask, advantages=advantages)
+    advantages = to_float64_device(advantages)
+    valid = move(to_bool(mask), advantages.device)
+    invalid = torch.where((torch.isnan(advantages) & valid).any(), torch.nan, 0.0).double()
     signs = {"positive": advantages > 0, "negative": advantages < 0, "zero": advantages == 0}
-    sums = {f"advantage_{name}_fraction": (sign & valid).sum() + spoiled for name, sign in signs.items()}
-    tracker = chosen(tracker)
-    with tracker.disable_scope(), tracker.scope("ppo_actor"):
-        tracker.summaries(ReduceType.AVG, **mean_rows(sums, valid.sum().double()))
+    sums = {f"advantage_{name}_fraction": (sign & valid).sum() + invalid for name, sign in signs.items()}
+    with enter_scope(tracker) as tracker:
+        record_means(tracker, sums, valid.sum().double())

@@ -1,58 +1,66 @@
-"""The train/rollout mismatch of some of the tokens: by staleness, by the sign of the advantage."""
+"""The train/rollout mismatch of groups of tokens: by staleness, by the sign of the advantage."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import ReduceType
-from areal_callbacks.ppo.inputs import binned, chunks, mean_rows, record, selected
+from areal_callbacks.ppo.chunks import split_flat, sum_by_bin
+from areal_callbacks.ppo.logp import SampledLogp
+from areal_callbacks.ppo.rows import mean_rows
+from areal_callbacks.ppo.tensors import move, select, to_float64_device
 
 AGES = ("0", "1", "2", "3_plus")
 SIGNS = ("negative", "zero", "positive")
 
+Classify: TypeAlias = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""A property ``[N]`` of tokens → bool ``[N]``, which of them are in a group, and int64 ``[N]``, the group's index."""
 
-def log_by_age(
-    tracker: StatsTracker, trainer: Tensor, rollout: Tensor, valid: Tensor, versions: Tensor, current_version: int
-) -> None:
+
+def log_by_age(tracker: StatsTracker, logp: SampledLogp, versions: Tensor | None, current_version: int | None) -> None:
     """``by_age/<age>/…`` with age = current version - version, where both are known and the age is not negative."""
+    if versions is None or current_version is None:
+        return
 
-    def groups() -> Iterator[tuple[Tensor, ...]]:
-        for mask, version, *logp in chunks(valid, versions.to(valid.device, non_blocking=True), trainer, rollout):
-            age = current_version - version.long()
-            yield mask & (version >= 0) & (age >= 0), age.clamp(0, len(AGES) - 1), *logp
+    def classify(versions: Tensor) -> tuple[Tensor, Tensor]:
+        age = current_version - versions.long()
+        return (versions >= 0) & (age >= 0), age.clamp(0, len(AGES) - 1)
 
-    _record(tracker, "by_age", AGES, groups())
+    _record(tracker, "by_age", AGES, _sum_groups(len(AGES), logp, versions, classify))
 
 
-def log_by_advantage(
-    tracker: StatsTracker, trainer: Tensor, rollout: Tensor, valid: Tensor, advantages: Tensor
-) -> None:
+def log_by_advantage(tracker: StatsTracker, logp: SampledLogp, advantages: Tensor | None) -> None:
     """``by_advantage/<sign>/…``; a NaN advantage has no sign."""
-
-    def groups() -> Iterator[tuple[Tensor, ...]]:
-        for mask, advantage, *logp in chunks(valid, advantages.to(valid.device, non_blocking=True), trainer, rollout):
-            yield mask & ~torch.isnan(advantage), (1 + torch.sign(advantage).nan_to_num(0.0)).long(), *logp
-
-    _record(tracker, "by_advantage", SIGNS, groups())
+    if advantages is not None:
+        _record(tracker, "by_advantage", SIGNS, _sum_groups(len(SIGNS), logp, advantages, _classify_sign))
 
 
-def _record(tracker: StatsTracker, scope: str, names: Sequence[str], pieces: Iterator[tuple[Tensor, ...]]) -> None:
-    total = sum(_sums(len(names), *piece) for piece in pieces)
-    assert isinstance(total, Tensor)
+def _classify_sign(advantages: Tensor) -> tuple[Tensor, Tensor]:
+    return ~torch.isnan(advantages), (1 + torch.sign(advantages).nan_to_num(0.0)).long()
+
+
+def _sum_groups(groups: int, logp: SampledLogp, values: Tensor, classify: Classify) -> Tensor:
+    """Float64 ``[3, groups]``: number of tokens, Σ|d|, Σk3 per group of the values' classes."""
+    sums = torch.zeros(3, groups, dtype=torch.float64, device=logp.mask.device)
+    values = move(to_float64_device(values), logp.mask.device)
+    for mask, trainer_logp, rollout_logp, chunk in split_flat(*logp, values):
+        known, group = classify(chunk)
+        mask = mask & known
+        diff = select(trainer_logp, mask) - select(rollout_logp, mask)
+        index = torch.where(mask, group, groups)  # one more bin, which is dropped
+        weights = (None, diff.abs(), torch.expm1(diff) - diff)
+        sums += torch.stack([sum_by_bin(index, groups + 1, weight)[:groups] for weight in weights])
+    return sums
+
+
+def _record(tracker: StatsTracker, scope: str, names: Sequence[str], sums: Tensor) -> None:
+    """``sums`` is that of :func:`_sum_groups`; a group without tokens exports nothing."""
     rows: dict[str, Tensor] = {}
-    for name, (count, size, k3) in zip(names, total.T.unbind()):
-        means = {f"{scope}/{name}/logp_abs_diff": size, f"{scope}/{name}/kl_k3": k3}
-        rows |= mean_rows(means, count)
-    record(tracker, ReduceType.AVG, rows)
-
-
-def _sums(groups: int, mask: Tensor, group: Tensor, trainer: Tensor, rollout: Tensor) -> Tensor:
-    """``[3, groups]``: count, Σ|d|, Σk3; the tokens of no group go into one more column that is dropped."""
-    difference = selected(trainer, mask) - selected(rollout, mask)
-    place = torch.where(mask, group, groups)
-    weights = (None, difference.abs(), torch.expm1(difference) - difference)
-    return torch.stack([binned(place, groups + 1, weight)[:groups] for weight in weights])
+    for name, (count, abs_diff, k3) in zip(names, sums.T.unbind()):
+        rows |= mean_rows({f"{scope}/{name}/logp_abs_diff": abs_diff, f"{scope}/{name}/kl_k3": k3}, count)
+    tracker.summaries(ReduceType.AVG, **rows)

@@ -1,8 +1,11 @@
 """Quantiles of nonnegative numbers from counts in logarithmic bins, which add over batches and ranks.
 
 Every octave ``[2**e, 2**(e+1))`` for e from -32 to 15 has 16 bins of equal width: the top bits of a float64 number are
-its bin. A quantile is the middle of the bin that holds it, so it is off by at most 1/32 of itself. What is below 2**-32
-(2.3e-10) counts as 0, what is above 2**16 as 2**16.
+its bin. A quantile is the middle of the bin that holds it, so it is off by at most 1/32 of itself. Numbers below 2**-32
+(2.3e-10) count as 0, numbers above 2**16 as 2**16.
+
+The quantile itself is the inverse of the empirical distribution function: definition 1 of Hyndman and Fan, "Sample
+Quantiles in Statistical Packages" (1996).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import torch
 from torch import Tensor
 
 from areal_callbacks.core.formulas import formula
-from areal_callbacks.ppo.inputs import binned
+from areal_callbacks.ppo.chunks import sum_by_bin
 
 LOWEST, HIGHEST = -32, 16
 _BITS = 4
@@ -28,16 +31,16 @@ RELATIVE_ERROR = 1 / (2 * _PER_OCTAVE)
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
 
-def log_bins(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Counts of the masked elements per bin, float64 ``[BINS]``, without a host sync.
+def count_by_magnitude(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Counts of the masked elements per bin, float64 ``[BINS]``, without a wait for the device.
 
     Args:
         values: float64, nonnegative where the mask is true.
         mask: boolean, same shape; None for all elements.
     """
-    place = (values.contiguous().view(torch.int64) >> (52 - _BITS)).sub_(_FIRST - 1).clamp_(0, BINS - 1)
-    place = place if mask is None else torch.where(mask, place, BINS)
-    return binned(place.reshape(-1), BINS + 1)[:BINS]
+    indices = (values.contiguous().view(torch.int64) >> (52 - _BITS)).sub_(_FIRST - 1).clamp_(0, BINS - 1)
+    indices = indices if mask is None else torch.where(mask, indices, BINS)  # one more bin, which is dropped
+    return sum_by_bin(indices.reshape(-1), BINS + 1)[:BINS]
 
 
 @formula(width=BINS)
@@ -49,15 +52,15 @@ def quantiles(counts: list[float]) -> dict[str, float]:
     if total == 0:
         return {}
     cumulative = list(itertools.accumulate(counts))
-    return {name: _middle(_bin_of(cumulative, fraction * total)) for name, fraction in QUANTILES.items()}
+    return {name: _find_middle(_find_bin(cumulative, fraction * total)) for name, fraction in QUANTILES.items()}
 
 
-def _bin_of(cumulative: list[float], rank: float) -> int:
-    wanted = max(1, math.ceil(rank * (1 - 1e-12)))  # 0.9 * 10 may come out just above 9
-    return next(index for index, count in enumerate(cumulative) if count >= wanted)
+def _find_bin(cumulative: list[float], rank: float) -> int:
+    needed = max(1, math.ceil(rank * (1 - 1e-12)))  # 0.9 * 10 may come out just above 9
+    return next(index for index, count in enumerate(cumulative) if count >= needed)
 
 
-def _middle(index: int) -> float:
+def _find_middle(index: int) -> float:
     if index == 0:
         return 0.0
     octave, step = divmod(index - 1, _PER_OCTAVE)

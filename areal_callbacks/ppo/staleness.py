@@ -1,4 +1,4 @@
-"""How old the policy was that sampled the tokens of an update."""
+"""How many versions lie between the policy that sampled a token and the last published one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from torch import Tensor
 
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import ReduceType
-from areal_callbacks.ppo.inputs import boolean, check_shapes, chosen, measurable, record_counts
+from areal_callbacks.ppo.rows import enter_scope, record_counts
+from areal_callbacks.ppo.tensors import check_per_token, move, to_bool, to_float64_device
 
-_AGES = ("sample_staleness_theta", "sample_staleness_proximal")
+_AGE_KEYS = ("sample_staleness_theta", "sample_staleness_proximal")
 
 
 def log_version_stats(
@@ -30,8 +31,8 @@ def log_version_stats(
     n_valid_generated_tokens                        number of tokens                                  sum
     ==============================================  ================================================  =========
 
-    Counted are masked tokens with a nonnegative version. Actor and rollout versions advance together after an update,
-    so that both ages are those against the last published version. Without any token averages and extrema are absent.
+    Masked tokens with a nonnegative version count. Actor and rollout versions advance together after an update, so
+    both ages are differences from the last published version. Without any token averages and extrema are absent.
 
     Args:
         versions: integer version per token, negative where none generated it; sequences along the last dimension.
@@ -39,31 +40,29 @@ def log_version_stats(
         current_version: the last published version.
         tracker: None for the default tracker.
         mask_at_predictions: the mask was moved to the positions that predict the tokens, one to the left, while the
-            versions still are at the tokens. They are moved here, in a copy.
+            versions are still at the tokens. They are moved here, in a copy.
 
     Raises:
         ValueError: the shapes differ.
     """
-    check_shapes(mask, versions=versions)
-    versions = at_predictions(versions) if mask_at_predictions else versions
-    versions = measurable(versions).long()
-    valid = boolean(mask).to(versions.device, non_blocking=True) & (versions >= 0)
-    age = current_version - versions
-    tracker = chosen(tracker)
-    with (
-        tracker.disable_scope(),
-        tracker.scope("ppo_actor"),
-        tracker.scope("update"),
-        tracker.scope("version_stats"),
-    ):
+    check_per_token(mask, versions=versions)
+    versions = _shift_to_predictions(versions) if mask_at_predictions else versions
+    versions = to_float64_device(versions).long()
+    valid = move(to_bool(mask), versions.device) & (versions >= 0)
+    with enter_scope(tracker, "update/version_stats") as tracker:
         record_counts(tracker, n_valid_generated_tokens=valid)
-        fractions = {"stale_token_fraction": age > 0, "future_token_fraction": age < 0}
-        tracker.stat_compact(valid, ReduceType.AVG, **fractions, **{f"{name}_avg": age for name in _AGES})
-        tracker.stat_compact(valid, ReduceType.MIN, **{f"{name}_min": age for name in _AGES})
-        tracker.stat_compact(valid, ReduceType.MAX, **{f"{name}_max": age for name in _AGES})
+        _record_ages(tracker, valid, current_version - versions)
 
 
-def at_predictions(versions: Tensor) -> Tensor:
+def _record_ages(tracker: StatsTracker, valid: Tensor, age: Tensor) -> None:
+    """``valid`` is bool, ``age`` int64 of the same shape."""
+    fractions = {"stale_token_fraction": age > 0, "future_token_fraction": age < 0}
+    tracker.stat_compact(valid, ReduceType.AVG, **fractions, **{f"{key}_avg": age for key in _AGE_KEYS})
+    tracker.stat_compact(valid, ReduceType.MIN, **{f"{key}_min": age for key in _AGE_KEYS})
+    tracker.stat_compact(valid, ReduceType.MAX, **{f"{key}_max": age for key in _AGE_KEYS})
+
+
+def _shift_to_predictions(versions: Tensor) -> Tensor:
     """A copy moved one position to the left; the last position predicts nothing and gets -1."""
     shifted = torch.roll(versions.detach(), -1, -1)
     shifted[..., -1:] = -1

@@ -1,60 +1,18 @@
-"""The specified train/rollout metrics, against hand computation and NumPy."""
+"""The train/rollout mismatch as a whole: ranks, shapes, trackers, documentation."""
 
 from __future__ import annotations
 
-import gc
 import math
-from types import FunctionType, ModuleType
+import re
 
-import numpy as np
 import pytest
 import torch
-from support.ppo_reference import THRESHOLDS, below, scales, specified
+from support.ppo_batches import SCOPE, make_batch, measure
+from support.ppo_reference import THRESHOLDS, below
 
 from areal_callbacks import stats_tracker
 from areal_callbacks.core.tracker import StatsTracker
-from areal_callbacks.ppo.train_infer import _measured, log_train_inference_stats
-
-SCOPE = "ppo_actor/train_infer/"
-LN2, LN8 = math.log(2), math.log(8)
-
-
-def measured(trainer, rollout, mask, **options):
-    tracker = StatsTracker()
-    log_train_inference_stats(
-        torch.as_tensor(trainer), torch.as_tensor(rollout), torch.as_tensor(mask), tracker, **options
-    )
-    return below(SCOPE, tracker.export())
-
-
-def test_hand_computed_example():
-    trainer = torch.tensor([-LN2, -LN8, -LN2, -LN2], dtype=torch.float64)
-    rollout = torch.tensor([-LN8, -LN2, -LN2, -LN2], dtype=torch.float64)
-    expected = {
-        "logp_diff/avg": 0.0,
-        "logp_diff/min": -1.386294,
-        "logp_diff/max": 1.386294,
-        "logp_abs_diff/avg": 0.693147,
-        "logp_diff_squared": 0.960906,
-        "kl_k1": 0.0,
-        "kl_k2": 0.480453,
-        "kl_k3": 0.5625,
-        "ratio_outside_1.5": 0.5,
-        "ratio_outside_2": 0.5,
-        "ratio_outside_3": 0.5,
-        "ratio_outside_5": 0.0,
-        "ratio_outside_10": 0.0,
-        "trainer_nll": 1.039721,
-        "rollout_nll": 1.039721,
-        "ratio_mean": 1.5625,
-        "ratio_mean_standard_error": 0.720107,
-        "chi2": 3.515625,
-        "ess_fraction": 0.540657,
-        "n_valid_tokens": 4.0,
-    }
-    metrics = measured(trainer, rollout, torch.ones(4, dtype=torch.bool))
-    assert {name: metrics[name] for name in expected} == pytest.approx(expected, abs=1e-6)
-
+from areal_callbacks.ppo.train_infer import log_train_inference_stats
 
 POOLED = {
     "logp_diff/avg": 0.5,
@@ -105,79 +63,6 @@ def test_a_valid_nan_on_one_rank_shows_on_all(two_ranks):
         assert found["n_valid_tokens"] == 5.0
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
-@pytest.mark.parametrize("spread", [1e-4, 0.05, 3.0])
-def test_matches_numpy_in_float64(dtype, spread):
-    generator = torch.Generator().manual_seed(1)
-    trainer = (-3 * torch.rand(7, 501, generator=generator)).to(dtype)
-    rollout = (trainer.double() + spread * torch.randn(7, 501, generator=generator).double()).to(dtype)
-    mask = torch.rand(7, 501, generator=generator) < 0.6
-    metrics = measured(trainer, rollout, mask)
-    arguments = trainer.double().numpy(), rollout.double().numpy(), mask.numpy()
-    scale = scales(*arguments)
-    for name, expected in specified(*arguments).items():
-        assert abs(metrics[name] - expected) <= 1e-12 * scale.get(name, 1.0), name
-
-
-@pytest.mark.parametrize("tokens", [1, 65_535, 65_536, 65_537, 200_003])
-def test_pieces_of_any_size_and_batches_are_one_population(tokens):
-    generator = torch.Generator().manual_seed(tokens)
-    trainer = -3 * torch.rand(tokens, generator=generator)
-    rollout = trainer + 0.3 * torch.randn(tokens, generator=generator)
-    mask = torch.rand(tokens, generator=generator) < 0.7
-    mask[0] = True
-    tracker = StatsTracker()
-    for part in zip(*(tensor.split((tokens + 2) // 3) for tensor in (trainer, rollout, mask))):
-        log_train_inference_stats(*part, tracker)
-    expected = specified(trainer.numpy(), rollout.numpy(), mask.numpy())
-    whole, parts = measured(trainer, rollout, mask), below(SCOPE, tracker.export())
-    for name, value in expected.items():
-        assert whole[name] == pytest.approx(value, rel=1e-11, abs=1e-14), name
-        assert parts[name] == pytest.approx(value, rel=1e-11, abs=1e-14), name
-    assert parts.keys() == whole.keys()
-    assert parts["logp_abs_diff/p99"] == whole["logp_abs_diff/p99"]
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_masked_padding_changes_nothing(value):
-    trainer, rollout = torch.randn(3, 40) - 3, torch.randn(3, 40) - 3
-    mask = torch.zeros(3, 40, dtype=torch.bool)
-    mask[:, :25] = True
-    clean = measured(trainer[:, :25], rollout[:, :25], mask[:, :25])
-    trainer[:, 25:] = value
-    rollout[:, 30:] = -value
-    assert measured(trainer, rollout, mask) == pytest.approx(clean, rel=1e-12, abs=1e-15)
-
-
-@pytest.mark.parametrize(("trainer", "rollout"), [(-math.inf, -1.0), (-1.0, -math.inf), (math.inf, math.inf)])
-def test_infinite_logps_are_not_finite(trainer, rollout):
-    metrics = measured([-1.0, trainer, -1.0, -2.0], [-1.0, rollout, -1.0, -2.0], [True, True, True, False])
-    expected = specified([-1.0, trainer, -1.0, -2.0], [-1.0, rollout, -1.0, -2.0], [True, True, True, False])
-    assert {name: metrics[name] for name in expected} == pytest.approx(expected, nan_ok=True)
-    assert metrics["nonfinite_logp_fraction"] == pytest.approx(1 / 3)
-
-
-def test_overflow_counts_finite_inputs_only():
-    trainer = torch.tensor([0.0, 0.0, 0.0, math.inf, 1e308], dtype=torch.float64)
-    rollout = torch.tensor([-709.0, -709.79, -1e6, -1.0, -1e308], dtype=torch.float64)
-    metrics = measured(trainer, rollout, torch.ones(5, dtype=torch.bool))
-    assert metrics["kl_k3_overflow_fraction"] == pytest.approx(0.6)
-    assert metrics["nonfinite_logp_fraction"] == pytest.approx(0.2)
-    assert measured(trainer[:2], rollout[:2], [True, True])["kl_k3"] == math.inf
-
-
-def test_tails_are_strict():
-    at_threshold = torch.log(torch.tensor(2.0, dtype=torch.float64))
-    metrics = measured(at_threshold.repeat(2), torch.zeros(2, dtype=torch.float64), [True, True])
-    assert metrics["ratio_outside_1.5"] == 1.0
-    assert metrics["ratio_outside_2"] == 0.0
-
-
-def test_k3_is_precise_for_small_gaps():
-    metrics = measured(torch.tensor([1e-4], dtype=torch.float64), torch.tensor([0.0], dtype=torch.float64), [True])
-    assert metrics["kl_k3"] == pytest.approx(1e-8 / 2 + 1e-12 / 6, rel=1e-7)
-
-
 @pytest.mark.parametrize("shape", [(1,), (1, 4), (3, 1), (4, 3), ()])
 def test_a_shape_that_is_not_the_masks_raises_and_leaves_nothing(shape):
     tracker = StatsTracker()
@@ -192,17 +77,17 @@ def test_a_shape_that_is_not_the_masks_raises_and_leaves_nothing(shape):
 
 
 def test_no_valid_token_gives_no_averages():
-    assert measured(torch.zeros(2, 3), torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.bool)) == {
+    assert measure((torch.zeros(2, 3), torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.bool))) == {
         "n_valid_tokens": 0.0
     }
-    assert measured(torch.zeros(0), torch.zeros(0), torch.zeros(0, dtype=torch.bool)) == {"n_valid_tokens": 0.0}
+    assert measure((torch.zeros(0), torch.zeros(0), torch.zeros(0, dtype=torch.bool))) == {"n_valid_tokens": 0.0}
 
 
 def test_inputs_are_only_read_and_gradients_stay_out():
     trainer = torch.randn(2, 5, requires_grad=True)
     rollout, mask = torch.randn(2, 5), torch.tensor([[1, 1, 1, 0, 0], [1, 0, 1, 0, 1]])
     before = trainer.detach().clone(), rollout.clone(), mask.clone()
-    metrics = measured(trainer, rollout, mask)
+    metrics = measure((trainer, rollout, mask))
     assert metrics["n_valid_tokens"] == 6.0
     for tensor, copy in zip((trainer, rollout, mask), before):
         assert torch.equal(tensor, copy)
@@ -224,64 +109,33 @@ def test_default_tracker_and_its_plain_export():
     assert all(isinstance(value, float) for value in metrics.values())
 
 
-@pytest.mark.parametrize("extended", [True, False])
-def test_nothing_waits_for_the_device(extended):
-    """Tensors without values raise on whatever would have to look at one."""
-    values, mask = torch.zeros(4, 8, device="meta"), torch.ones(4, 8, dtype=torch.bool, device="meta")
-    log_train_inference_stats(
-        values,
-        values,
-        mask,
-        StatsTracker(),
-        extended=extended,
-        versions=values.long(),
-        current_version=3,
-        advantages=values,
-    )
+def test_switched_off_only_the_specified_metrics_remain():
+    assert set(measure(make_batch(2, 10, 8), extended=False)) == {
+        *(f"logp_{kind}/{statistic}" for kind in ("diff", "abs_diff") for statistic in ("avg", "min", "max")),
+        *(f"ratio_outside_{threshold}" for threshold in (1.5, 2, 3, 5, 10)),
+        *("logp_diff_squared", "trainer_nll", "rollout_nll", "kl_k1", "kl_k2", "kl_k3"),
+        *("nonfinite_logp_fraction", "kl_k3_overflow_fraction", "n_valid_tokens"),
+    }
 
 
-def test_the_way_of_devices_without_short_cuts_finds_the_same():
-    """Padding stays in place there and is replaced; on a CPU only valid tokens are looked at."""
-    generator = torch.Generator().manual_seed(5)
-    trainer = -3 * torch.rand(700, generator=generator).double()
-    rollout = trainer + torch.randn(700, generator=generator).double()
-    mask = torch.rand(700, generator=generator) < 0.6
-    rollout[100:150] = trainer[100:150]
-    chosen = trainer[mask], rollout[mask]
-    trainer[~mask], rollout[~mask] = math.nan, math.inf
-    for padded, alone in zip(
-        _measured(mask, trainer, rollout, extended=True), _measured(None, *chosen, extended=True), strict=True
-    ):
-        torch.testing.assert_close(padded, alone, rtol=1e-13, atol=1e-13)
+def test_the_documented_table_is_what_is_exported():
+    trainer, rollout, mask = make_batch(9, 200, 9)
+    steps = torch.arange(200).expand(9, 200)
+    metrics = measure((trainer, rollout, mask), versions=steps % 4, current_version=3, advantages=steps % 3 - 1.0)
+    documented = set()
+    for line in log_train_inference_stats.__doc__.splitlines():
+        cells = re.split(r"\s{2,}", line.strip())
+        if len(cells) == 3 and not cells[0].startswith(("=", "Key")):
+            for key in cells[0].split(", "):
+                documented |= expanded(key.strip())
+    assert documented == set(metrics)
 
 
-def held_bytes(root):
-    """Memory of all tensors that can be reached from an object."""
-    seen, waiting, storages = set(), [root], {}
-    while waiting:
-        item = waiting.pop()
-        if id(item) in seen or isinstance(item, type | ModuleType | FunctionType):
-            continue
-        seen.add(id(item))
-        if isinstance(item, torch.Tensor):
-            storages[item.untyped_storage().data_ptr()] = item.untyped_storage().nbytes()
-        else:
-            waiting.extend(gc.get_referents(item))
-    return sum(storages.values())
-
-
-def test_retained_memory_does_not_grow_with_tokens():
-    def retained(tokens):
-        tracker = StatsTracker()
-        for _ in range(3):
-            logp = -torch.rand(2, tokens)
-            log_train_inference_stats(logp, logp - 0.01, torch.ones(2, tokens, dtype=torch.bool), tracker)
-        return held_bytes(tracker)
-
-    assert 0 < retained(10) == retained(500_000) < 20_000
-
-
-def test_numpy_reference_is_the_hand_computed_example():
-    values = specified([-LN2, -LN8, -LN2, -LN2], [-LN8, -LN2, -LN2, -LN2], np.ones(4))
-    assert values["kl_k3"] == pytest.approx(0.5625)
-    assert values["ratio_outside_3"] == 0.5
+def expanded(key):
+    key = key.replace("{t}", "{1.5,2,3,5,10}").replace("{…}", "{logp_abs_diff,kl_k3}")
+    match = re.search(r"\{([^}]*)\}", key)
+    if match is None:
+        return {key}
+    return {
+        name for choice in match[1].split(",") for name in expanded(key[: match.start()] + choice + key[match.end() :])
+    }
