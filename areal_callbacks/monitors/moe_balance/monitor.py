@@ -13,7 +13,12 @@ from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
 from areal_callbacks.core.records import Records
 from areal_callbacks.monitors.moe_balance.contracts import RUNNING_COUNTS
 from areal_callbacks.monitors.moe_balance.counting import Counter, Gate, add_totals, count, take
-from areal_callbacks.monitors.moe_balance.routers import Router, find_routers, unrecognised_routers
+from areal_callbacks.monitors.moe_balance.routers import (
+    Router,
+    find_routers,
+    routers_without_experts,
+    unrecognised_routers,
+)
 from areal_callbacks.monitors.training_forward import TrainingForward
 from areal_callbacks.safety.guard import Observer, guarded
 from areal_callbacks.safety.hooks import ModuleHook
@@ -69,13 +74,7 @@ class MoEBalanceMonitor(Observer):
         """
         models = list(models)
         self._models += models
-        unknown = sorted({name for model in models for name in unrecognised_routers(model)})
-        if unknown:
-            report_once(
-                "moe_balance:unsupported",
-                f"no moe_balance of unsupported router class {', '.join(unknown)}; "
-                "register_router_contract can teach it",
-            )
+        _report_uncounted(models)
         hooked = {id(router.module) for router in self._routers}
         for router in find_routers(self._models):
             if id(router.module) not in hooked:
@@ -122,7 +121,7 @@ class MoEBalanceMonitor(Observer):
         report_once(
             f"moe_balance:unreadable:{type(router.module).__name__}",
             f"no moe_balance of {router.name} ({type(router.module).__name__}): {reason}; "
-            "register_router_contract can teach it",
+            "register_router_contract takes a function that finds the experts",
         )
 
     def detach(self) -> None:
@@ -196,6 +195,22 @@ class MoEBalanceMonitor(Observer):
         metrics["moe_balance/worst_layer"] = float(worst.layer)
         metrics["moe_balance/dead_experts"] = float(sum(layer.dead_experts for layer in loads))
         return metrics
+
+
+def _report_uncounted(models: Iterable[nn.Module]) -> None:
+    unknown = sorted({name for model in models for name in unrecognised_routers(model)})
+    if unknown:
+        report_once(
+            "moe_balance:unsupported",
+            f"no moe_balance of unsupported router class {', '.join(unknown)}; register_router_contract adds a class",
+        )
+    countless = sorted({name for model in models for name in routers_without_experts(model)})
+    if countless:
+        report_once(
+            "moe_balance:experts",
+            f"no moe_balance of router class {', '.join(countless)}, which does not tell its number of experts; "
+            "pass experts= to register_router_contract",
+        )
 
 
 def _totals(module: nn.Module) -> Tensor:
