@@ -14,14 +14,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import torch.distributed as dist
-import yaml
 
 from areal_callbacks.config import StatsLoggerConfig
+from areal_callbacks.config.files import expect_mapping, read_yaml
 from areal_callbacks.config.sections import ConfigError
 from areal_callbacks.core.types import COUNT_SUFFIX, Export, Run
 from areal_callbacks.report.writer import ReportWriter
@@ -59,7 +58,7 @@ class StatsLogger:
         run_config: Mapping[str, Any] | None = None,
         report: bool = True,
     ) -> None:
-        self.config = _parsed(config)
+        self.config = _parse(config)
         shown = {_SECTION: self.config.to_dict(), **(run_config or {})}
         name = f"{self.config.experiment_name}/{self.config.trial_name}"
         self._publisher = Publisher(
@@ -125,28 +124,21 @@ def _export(step: int, item: Mapping[str, Any] | Export) -> Export:
     return Export(step, metrics, time=time.time())
 
 
-def _parsed(config: StatsLoggerConfig | Mapping[str, Any] | str | os.PathLike[str]) -> StatsLoggerConfig:
+def _parse(config: StatsLoggerConfig | Mapping[str, Any] | str | os.PathLike[str]) -> StatsLoggerConfig:
     if isinstance(config, StatsLoggerConfig):
         return config
     source: str = "argument"
     if isinstance(config, str | os.PathLike):
         source = os.fspath(config)
         config = _section(source)
-    if not isinstance(config, Mapping):
-        raise ValueError(f"{source}: {_SECTION}: expected a mapping of keys to values, got {config!r}")  # noqa: TRY004
     try:
-        return StatsLoggerConfig.parse(config)
+        return StatsLoggerConfig.parse(expect_mapping(config, f"{source}: {_SECTION}"))
     except ConfigError as error:
         raise ValueError(f"{source}: {error.below(_SECTION)}") from None
 
 
 def _section(path: str) -> Any:
-    try:
-        document = yaml.safe_load(Path(path).read_bytes())
-    except OSError as error:
-        raise ValueError(f"{path}: cannot read this configuration file: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path}: malformed YAML: {error}") from None
-    if not isinstance(document, Mapping) or _SECTION not in document:
+    document = read_yaml(path)
+    if _SECTION not in document:
         raise ValueError(f"{path}: this file has no {_SECTION} section")
     return document[_SECTION]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch.distributed as dist
@@ -36,8 +36,8 @@ _PIPELINE = ("pp", "pipe", "pipeline", "pipeline_parallel")
 class Topology:
     """This rank's place among the training ranks.
 
-    Every export reduces over all training ranks, so that nobody needs to know how they are arranged: a rank whose data
-    repeats another's simply contributes nothing.
+    Every export reduces over all training ranks, however they are arranged: a rank whose data repeats another's
+    contributes zeros.
 
     Attributes:
         world: the group of every training rank; None for one process.
@@ -59,6 +59,37 @@ class Topology:
         return cls(world=default_world(), writer_rank=writer_rank)
 
     @classmethod
+    def of_ranks(
+        cls,
+        *,
+        tensor_rank: int = 0,
+        context_rank: int = 0,
+        pipeline_rank: int = 0,
+        sequence_parallel: bool = False,
+        writer_rank: int = 0,
+    ) -> Topology:
+        """The place of a rank of the default group, by its ranks in the groups that share one batch.
+
+        Ranks of one tensor-parallel group repeat each other. Those of a context-parallel group share sequences, but
+        route different tokens of them. Of a pipeline the first stage is given the tokens, and every stage routes in
+        layers of its own.
+
+        Args:
+            tensor_rank: in its tensor-parallel group.
+            context_rank: in its context-parallel group.
+            pipeline_rank: number of its stage.
+            sequence_parallel: tensor-parallel ranks route different tokens, each its part of the sequence.
+            writer_rank: the rank within the default group that writes.
+        """
+        return cls(
+            world=default_world(),
+            tokens=tensor_rank == context_rank == pipeline_rank == 0,
+            routes=sequence_parallel or tensor_rank == 0,
+            stats=tensor_rank == 0,
+            writer_rank=writer_rank,
+        )
+
+    @classmethod
     def from_mesh(cls, mesh: DeviceMesh, *, sequence_parallel: bool = False, writer_rank: int = 0) -> Topology:
         """This rank's place in a device mesh, by the names of its dimensions.
 
@@ -73,8 +104,8 @@ class Topology:
         pp, pipeline_parallel, …                                     first   all                    all
         ===========================================================  ======  =====================  =====
 
-        "First" means that only the rank with coordinate 0 in this dimension contributes. A mesh without names must have
-        one dimension, of data. In a pipeline, the first stage is given the tokens.
+        "First" means that only the rank with coordinate 0 in this dimension contributes; see :meth:`of_ranks` for the
+        reasons. A mesh without names must have one dimension, of data.
 
         Args:
             mesh: of all training ranks. A mesh of fewer ranks than the default group gets a group of its own, which its
@@ -83,24 +114,20 @@ class Topology:
             writer_rank: the rank within the mesh's group that writes.
 
         Raises:
-            ValueError: this rank is not in the mesh, or a dimension has a name that says nothing.
+            ValueError: this rank is not in the mesh, or a dimension has an unknown name.
         """
         if mesh.get_coordinate() is None:
             raise ValueError(f"mesh: rank {dist.get_rank()} is not in {mesh}")
-        context, tensor, pipeline = (_coordinate(mesh, names) for names in (_CONTEXT, _TENSOR, _PIPELINE))
-        if _size(mesh, _CONTEXT) > 1:
-            report_once(
-                "topology:context",
-                "context parallelism shows a forward only a part of each sequence: call count_sequences(lengths) with "
-                "the whole lengths before the batch is sharded",
-            )
-        return cls(
-            world=_world_of(mesh),
-            tokens=context == tensor == pipeline == 0,
-            routes=sequence_parallel or tensor == 0,
-            stats=tensor == 0,
+        place = cls.of_ranks(
+            tensor_rank=_coordinate(mesh, _TENSOR),
+            context_rank=_coordinate(mesh, _CONTEXT),
+            pipeline_rank=_coordinate(mesh, _PIPELINE),
+            sequence_parallel=sequence_parallel,
             writer_rank=writer_rank,
         )
+        if _size(mesh, _CONTEXT) > 1:
+            _ask_for_whole_lengths()
+        return replace(place, world=_world_of(mesh))
 
     @property
     def size(self) -> int:
@@ -114,10 +141,18 @@ class Topology:
 
 
 def default_world() -> ProcessGroup | None:
-    """The default process group, or None where there is nobody to reduce with."""
+    """The default process group, or None if this process is the only one."""
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         return dist.group.WORLD
     return None
+
+
+def _ask_for_whole_lengths() -> None:
+    report_once(
+        "topology:context",
+        "context parallelism shows a forward only a part of each sequence: call count_sequences(lengths) with "
+        "the whole lengths before the batch is sharded",
+    )
 
 
 def _coordinate(mesh: DeviceMesh, names: tuple[str, ...]) -> int:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
-from areal_callbacks.config import FlopsConfig, MetricsConfig
+from areal_callbacks.config import MetricsConfig
 from areal_callbacks.safety.reporting import report_once
-from areal_callbacks.topology import Topology, default_world
+from areal_callbacks.topology import Topology
 from areal_callbacks.writers.base import MetricWriter
 from areal_callbacks.writers.guests import swanlab_guest, tensorboard_guest, trackio_guest, wandb_guest
 
@@ -28,7 +27,6 @@ __all__ = [
     "guests_of",
     "is_opaque",
     "may_train",
-    "measurable",
     "size_of",
     "steps_are_hidden",
     "topology_of",
@@ -43,24 +41,11 @@ def size_of(accelerator: Accelerator, dimension: str) -> int:
 
 
 def topology_of(accelerator: Accelerator) -> Topology:
-    """Tensor-parallel ranks repeat each other; context-parallel ranks share sequences but route their own part."""
+    """This rank's place in the accelerator's mesh."""
     mesh = accelerator.torch_device_mesh
     names = () if mesh is None else mesh.mesh_dim_names or ()
     tensor_rank, context_rank = (mesh.get_local_rank(name) if name in names else 0 for name in ("tp", "cp"))
-    return Topology(
-        world=default_world(),
-        tokens=tensor_rank == 0 and context_rank == 0,
-        routes=tensor_rank == 0,
-        stats=tensor_rank == 0,
-    )
-
-
-def measurable(config: MetricsConfig, accelerator: Accelerator) -> MetricsConfig:
-    """The configuration without what this arrangement of ranks hides."""
-    if size_of(accelerator, "sp") <= 1:
-        return config
-    report_once("accelerate:sp", "sequence parallelism hands every rank a part of each sequence: FLOPs are left out")
-    return replace(config, flops=FlopsConfig(enabled=False))
+    return Topology.of_ranks(tensor_rank=tensor_rank, context_rank=context_rank)
 
 
 def is_opaque(accelerator: Accelerator) -> bool:

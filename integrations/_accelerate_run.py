@@ -15,7 +15,7 @@ from areal_callbacks.integrations._accelerate_host import (
     AcceleratedOptimizer,
     Accelerator,
     guests_of,
-    measurable,
+    size_of,
     steps_are_hidden,
     topology_of,
 )
@@ -44,7 +44,7 @@ class AcceleratorRun:
         self._accelerator = accelerator
         self._gives_step = True
         self._patches = Patches("accelerate")
-        config = measurable(config, accelerator)
+        config = config.for_split_sequences(size_of(accelerator, "sp"))
         find_guests = functools.partial(guests_of, accelerator, config, self._row_has_step)
         self.session = MetricsSession(
             config,

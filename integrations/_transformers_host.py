@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from types import FrameType
 
 from torch.optim import Optimizer
 
-from areal_callbacks.config import FlopsConfig, MetricsConfig
 from areal_callbacks.safety.reporting import report_once
-from areal_callbacks.topology import Topology, default_world
+from areal_callbacks.topology import Topology
 
 try:
     from accelerate.utils import DistributedType
@@ -29,7 +27,6 @@ __all__ = [
     "TrainingArguments",
     "calling_trainer",
     "integration_utils",
-    "measurable",
     "optimizer_of",
     "topology_of",
 ]
@@ -51,14 +48,6 @@ def calling_trainer() -> Trainer | None:
     return None
 
 
-def measurable(config: MetricsConfig, trainer: Trainer) -> MetricsConfig:
-    """The configuration without what this arrangement of ranks hides."""
-    if trainer.get_sp_size() <= 1:
-        return config
-    report_once("transformers:sp", "sequence parallelism hands every rank a part of each sequence: FLOPs are left out")
-    return replace(config, flops=FlopsConfig(enabled=False))
-
-
 def optimizer_of(trainer: Trainer) -> Optimizer | None:
     """The optimizer that really steps, where its steps can be seen."""
     if trainer.accelerator.distributed_type == DistributedType.DEEPSPEED:
@@ -70,14 +59,10 @@ def optimizer_of(trainer: Trainer) -> Optimizer | None:
 
 
 def topology_of(trainer: Trainer) -> Topology:
-    """Tensor-parallel ranks repeat each other; context-parallel ranks share sequences but route their own part."""
-    tensor_rank = _rank_in(trainer, "tp", trainer.get_tp_size())
-    context_rank = _rank_in(trainer, "cp", trainer.get_cp_size())
-    return Topology(
-        world=default_world(),
-        tokens=tensor_rank == 0 and context_rank == 0,
-        routes=tensor_rank == 0,
-        stats=tensor_rank == 0,
+    """This rank's place in the trainer's mesh."""
+    return Topology.of_ranks(
+        tensor_rank=_rank_in(trainer, "tp", trainer.get_tp_size()),
+        context_rank=_rank_in(trainer, "cp", trainer.get_cp_size()),
     )
 
 

@@ -13,7 +13,6 @@ from areal_callbacks.integrations._transformers_host import (
     TrainerState,
     TrainingArguments,
     integration_utils,
-    measurable,
     optimizer_of,
     topology_of,
 )
@@ -50,7 +49,7 @@ class TransformersRun(Observer):
         self.trainer = trainer
         self.is_over = False
         self.session = MetricsSession(
-            measurable(config, trainer),
+            config.for_split_sequences(trainer.get_sp_size()),
             output_dir=Path(trainer.args.output_dir, "areal_metrics"),
             name=trainer.args.run_name or "",
             guests=attempt("transformers:guests", "no tables in the trackers", guests_of, trainer, config) or (),

@@ -2,7 +2,7 @@
 
 ::
 
-    torchrun ... -m areal_callbacks.integrations.megatron pretrain_gpt.py ...      # a script as it is
+    torchrun ... -m areal_callbacks.run pretrain_gpt.py ...                        # a script as it is
 
     install()                                                                      # in a script, before pretrain(...)
 
@@ -20,19 +20,19 @@ from __future__ import annotations
 import runpy
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Unpack
 
-if __name__ == "__main__" and len(sys.argv) > 1:  # a Megatron beside the script comes before an installed one
-    sys.path[0] = str(Path(sys.argv[1]).resolve().parent)
+if __name__ == "__main__":  # an older name of that command; nothing of Megatron is imported before the script
+    runpy.run_module("areal_callbacks.run", run_name="__main__")
+    sys.exit()
 
 from areal_callbacks.config import MetricsConfig, MetricsOptions
 from areal_callbacks.integrations._megatron_lm import Installation, import_training
 from areal_callbacks.integrations._megatron_run import AReaLMetricsCallback
 from areal_callbacks.integrations._megatron_session import MegatronSession, attach, make_topology
 
-__all__ = ["AReaLMetricsCallback", "MegatronSession", "attach", "install", "main", "make_topology", "uninstall"]
+__all__ = ["AReaLMetricsCallback", "MegatronSession", "attach", "install", "make_topology", "uninstall"]
 
 _installed: list[Installation] = []
 
@@ -66,24 +66,3 @@ def uninstall() -> None:
     """Put every function of Megatron-LM back and close what still measures; without an installation, nothing."""
     while _installed:
         _installed.pop().undo()
-
-
-def main() -> None:
-    """``python -m areal_callbacks.integrations.megatron SCRIPT ...``: run a Megatron-LM script and measure it.
-
-    All arguments belong to the script; the configuration comes from the environment variable ``AREAL_CALLBACKS``.
-    """
-    if len(sys.argv) < 2:
-        sys.exit("usage: python -m areal_callbacks.integrations.megatron SCRIPT [ARGUMENTS ...]")
-    del sys.argv[0]
-    install()
-    try:
-        runpy.run_path(sys.argv[0], run_name="__main__")
-    finally:
-        uninstall()
-
-
-if __name__ == "__main__":
-    from areal_callbacks.integrations import megatron  # not this copy of the module, which the script cannot see
-
-    megatron.main()

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import ast
+import graphlib
+import re
+import statistics
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
+import grimp
 import pytest
-
-import areal_callbacks
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "areal_callbacks"
 MAPPED = ("integrations", "examples")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SOURCES = sorted(path for folder in (PACKAGE, *(ROOT / name for name in MAPPED)) for path in folder.rglob("*.py"))
+
+
+TOP_LEVEL = {"__init__", "stats_logger", "stats_tracker", "topology", "workflow_context"}
+ROOMS = {
+    *("charts", "cli", "config", "core", "findings", "flops", "monitors", "ppo", "report"),
+    *("run", "safety", "session", "writers", *MAPPED),
+}
 
 
 def parsed(path):
@@ -85,12 +95,76 @@ def test_the_package_depends_on_five_others():
     assert names == {"torch", "pyyaml", "click", "tabulate"}
 
 
-@pytest.mark.parametrize("name", areal_callbacks.__all__)
-def test_every_public_name_resolves(name):
-    assert getattr(areal_callbacks, name) is not None
-    assert name in dir(areal_callbacks)
+def test_the_top_level_holds_the_rooms_and_areals_import_paths() -> None:
+    assert {path.stem for path in PACKAGE.glob("*.py")} == TOP_LEVEL
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert folders <= ROOMS
+    layers = {name.strip(" ()") for line in contract()["layers"] for name in line.replace("|", ":").split(":")}
+    assert layers == ROOMS | TOP_LEVEL - {"__init__"}
 
 
-def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = areal_callbacks.nothing
+def test_the_contributors_guide_names_every_room() -> None:
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Where things are")[2].partition("\n\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in re.findall(r"`(\w+)/`", row.split("|")[1])} == ROOMS
+
+
+def contract():
+    (layers,) = PROJECT["tool"]["importlinter"]["contracts"]
+    assert layers["exhaustive"], "a module outside the layers has to fail the check"
+    assert layers["containers"] == ["areal_callbacks"]
+    return layers
+
+
+@pytest.mark.parametrize("unit", ["modules", "rooms"])
+def test_nothing_imports_in_a_circle(unit: str) -> None:
+    graph = grimp.build_graph("areal_callbacks", cache_dir=None)
+    name: Callable[[str], str] = str if unit == "modules" else lambda module: module.split(".")[1]
+    needs: dict[str, set[str]] = {}
+    for module in graph.modules - {"areal_callbacks"}:
+        imported = graph.find_modules_directly_imported_by(module) - {"areal_callbacks"}
+        needs.setdefault(name(module), set()).update(name(other) for other in imported)
+    for user, used in needs.items():
+        used.discard(user)
+    graphlib.TopologicalSorter(needs).prepare()  # raises CycleError, which shows the circle
+
+
+# -- sizes, in lines as they stand in the file
+
+
+FILES = [path for path in SOURCES if "examples" not in path.parts]
+LENGTHS = {path: len(path.read_text().splitlines()) for path in FILES}
+FUNCTIONS = [
+    (path, node.name, node.end_lineno - node.lineno + 1)
+    for path in FILES
+    for node in ast.walk(parsed(path))
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+]
+
+
+def percentile_95(lengths: list[int]) -> float:
+    return statistics.quantiles(lengths, n=20, method="inclusive")[-1]
+
+
+def test_files_are_short() -> None:
+    assert {path.name: length for path, length in LENGTHS.items() if length > 300} == {}
+    assert statistics.median(LENGTHS.values()) <= 100
+
+
+def test_functions_are_short() -> None:
+    lengths = [length for _, _, length in FUNCTIONS]
+    assert statistics.median(lengths) <= 6
+    longest = sorted(FUNCTIONS, key=lambda function: -function[2])[:20]
+    assert percentile_95(lengths) <= 21, f"the longest: {[(str(path), *rest) for path, *rest in longest]}"
+
+
+def test_functions_of_formulas_are_not_long() -> None:
+    functions = [function for function in FUNCTIONS if function[0].parent.name == "ppo"]
+    longest = sorted(functions, key=lambda function: -function[2])[:5]
+    shown = [(path.name, *rest) for path, *rest in longest]
+    assert percentile_95([length for _, _, length in functions]) <= 40, f"the longest: {shown}"
+
+
+def test_test_files_are_short() -> None:
+    lengths = {path: len(path.read_text().splitlines()) for path in (ROOT / "tests").rglob("*.py")}
+    assert {path.name: length for path, length in lengths.items() if length > 300} == {}

@@ -50,6 +50,24 @@ def test_how_many_ranks_of_a_dimension_contribute(names: tuple[str, ...], tokens
     assert sum(topology.routes for topology in topologies) == routes
 
 
+@pytest.mark.parametrize(
+    ("ranks", "tokens", "routes", "stats"),
+    [
+        ({}, True, True, True),
+        ({"tensor_rank": 1}, False, False, False),
+        ({"tensor_rank": 1, "sequence_parallel": True}, False, True, False),
+        ({"context_rank": 2}, False, True, True),
+        ({"pipeline_rank": 1}, False, True, True),
+        ({"tensor_rank": 3, "context_rank": 1, "pipeline_rank": 1}, False, False, False),
+    ],
+)
+def test_a_host_that_tells_its_ranks_one_by_one(ranks: dict[str, int], tokens: bool, routes: bool, stats: bool) -> None:
+    assert Topology.of_ranks(**ranks) == Topology(tokens=tokens, routes=routes, stats=stats)
+    with rank_of(1, 2):
+        topology = Topology.of_ranks(**ranks, writer_rank=1)
+        assert (topology.size, topology.is_writer) == (2, True)
+
+
 def test_hybrid_sharding_and_experts_repeat_nothing() -> None:
     for topology in places((2, 2, 2), ("dp_replicate", "dp_shard_mod_ep", "dp_shard_in_ep")):
         assert topology.tokens
@@ -76,7 +94,7 @@ def test_a_mesh_without_names_is_of_data_if_it_has_one_dimension() -> None:
             Topology.from_mesh(DeviceMesh("cpu", [[0, 1], [2, 3]]))
 
 
-def test_a_dimension_that_says_nothing_is_an_error() -> None:
+def test_an_unknown_dimension_is_an_error() -> None:
     with (
         rank_of(0, 2),
         pytest.raises(ValueError, match=r"what does dimension 'rows' mean\? choose from dp, .*, tp, .*, pp, "),

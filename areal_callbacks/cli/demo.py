@@ -12,6 +12,14 @@ import click
 SCRIPT = "hf_trainer_moe.py"
 
 _NEEDS = ("torch", "transformers", "accelerate")
+_START = """
+import sys
+from areal_callbacks.run import run_script
+
+script = sys.argv[1]
+sys.argv[:2] = ["areal-callbacks demo"]  # what the script's own help calls it
+run_script(script)
+"""
 
 
 @click.command("demo", context_settings={"ignore_unknown_options": True}, add_help_option=False)
@@ -26,23 +34,23 @@ def command(arguments: tuple[str, ...]) -> None:
         raise click.ClickException(
             f"the demo needs {', '.join(missing)}: pip install 'areal-callbacks[transformers,tensorboard]'"
         )
-    sys.exit(_exit_code([sys.executable, str(_script()), *arguments]))
+    sys.exit(run_and_wait([sys.executable, "-c", _START, str(_find_script()), *arguments]))
 
 
-def _script() -> Path:
+def run_and_wait(arguments: list[str]) -> int:
+    """Run a program; its exit code, or 128 + the number of the signal that ended it, as in a shell."""
+    with subprocess.Popen(arguments) as process:
+        while True:
+            try:
+                code = process.wait()
+            except KeyboardInterrupt:  # the program got it from the terminal too, and may want to clean up
+                continue
+            return code if code >= 0 else 128 - code
+
+
+def _find_script() -> Path:
     # Not the package's __file__: an editable install maps this folder to another place than the parent's.
     package = importlib.util.find_spec("areal_callbacks.examples")
     if package is None or package.origin is None:
         raise click.ClickException("this installation has no areal_callbacks.examples")
     return Path(package.origin).with_name(SCRIPT)
-
-
-def _exit_code(arguments: list[str]) -> int:
-    """That of the script, or 128 + the number of the signal that ended it, as in a shell."""
-    with subprocess.Popen(arguments) as process:
-        while True:
-            try:
-                code = process.wait()
-            except KeyboardInterrupt:  # the script got it from the terminal too, and may want to clean up
-                continue
-            return code if code >= 0 else 128 - code

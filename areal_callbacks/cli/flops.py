@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import click
 from tabulate import tabulate
 
+from areal_callbacks.cli.model_configs import fill_defaults, read_fields
 from areal_callbacks.flops import TrainingFlops, get_flops_estimator, supported_model_types
 from areal_callbacks.flops.registry import Estimator
 
@@ -26,16 +25,17 @@ from areal_callbacks.flops.registry import Estimator
 )
 @click.option(
     "--fill-defaults",
+    "complete",
     is_flag=True,
     help="Take fields that the file leaves out from transformers' defaults, as loading the model does.",
 )
-def command(model_or_config: str, lengths: tuple[int, ...], fill_defaults: bool) -> None:
+def command(model_or_config: str, lengths: tuple[int, ...], complete: bool) -> None:
     """Print the training FLOPs of one sequence. Nothing is downloaded.
 
-    MODEL_OR_CONFIG is a directory with a config.json, a JSON file, or a model type such as qwen3_moe, which stands for
+    MODEL_OR_CONFIG is a folder with a config.json, a JSON file, or a model type such as qwen3_moe, which stands for
     transformers' default dimensions of that type.
     """
-    config = _read(model_or_config, fill_defaults)
+    config = _read(model_or_config, complete=complete)
     try:
         estimate = get_flops_estimator(config)
     except ValueError as error:
@@ -43,48 +43,25 @@ def command(model_or_config: str, lengths: tuple[int, ...], fill_defaults: bool)
         raise click.ClickException(f"{error}{hint}") from error
     if estimate is None:
         raise click.ClickException(f"no FLOPs formula for {model_or_config!r}; {_known()}")
-    click.echo(_formula(estimate))
+    click.echo(_describe(estimate))
     click.echo()
-    click.echo(_table(estimate, lengths))
+    click.echo(_tabulate(estimate, lengths))
 
 
-def _read(model_or_config: str, fill_defaults: bool) -> Any:
-    path = Path(model_or_config).expanduser()
-    if path.exists():
-        fields = _read_json(path / "config.json" if path.is_dir() else path)
-        return _with_defaults(str(fields.get("model_type")), fields) if fill_defaults else fields
+def _read(model_or_config: str, *, complete: bool) -> Any:
+    fields = read_fields(model_or_config)
+    if fields is not None:
+        return fill_defaults(fields) if complete else fields
     if model_or_config in supported_model_types():
-        return _with_defaults(model_or_config, {})
+        return fill_defaults({"model_type": model_or_config})
     raise click.ClickException(f"{model_or_config!r} is neither a local path nor a model type; {_known()}")
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise click.ClickException(f"cannot read {path}: {error}") from error
-    if not isinstance(fields, dict):
-        raise click.ClickException(f"{path} holds no JSON object")
-    return fields
-
-
-def _with_defaults(model_type: str, fields: dict[str, Any]) -> Any:
-    try:
-        from transformers import CONFIG_MAPPING
-    except ImportError as error:
-        raise click.ClickException(
-            "default dimensions come from transformers: pip install 'areal-callbacks[transformers]'"
-        ) from error
-    if model_type not in CONFIG_MAPPING:
-        raise click.ClickException(f"transformers has no defaults for model type {model_type!r}; give a config.json")
-    return CONFIG_MAPPING[model_type].from_dict(fields)
 
 
 def _known() -> str:
     return f"known model types: {', '.join(supported_model_types())}"
 
 
-def _formula(estimate: Estimator) -> str:
+def _describe(estimate: Estimator) -> str:
     if not isinstance(estimate, TrainingFlops):
         return "training FLOPs of one sequence of L tokens, by a registered formula"
     windows = "".join(f" + {per_pair:,}·P(L, {window:,})" for window, per_pair in estimate.windows)
@@ -92,7 +69,7 @@ def _formula(estimate: Estimator) -> str:
     return f"training FLOPs of one sequence of L tokens: {estimate.a:,}·L + {estimate.b:,}·L·(L+1){windows}{legend}"
 
 
-def _table(estimate: Estimator, lengths: tuple[int, ...]) -> str:
+def _tabulate(estimate: Estimator, lengths: tuple[int, ...]) -> str:
     rows = []
     for length in lengths:
         flops = estimate(length)

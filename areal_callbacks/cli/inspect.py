@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from tabulate import tabulate
+
+from areal_callbacks.cli.model_configs import fill_defaults, is_model_type, read_fields
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,51 +23,26 @@ if TYPE_CHECKING:
 def command(model_or_config: str) -> None:
     """Print which routers are recognised in a model, and whether its FLOPs are known. Nothing is downloaded.
 
-    MODEL_OR_CONFIG is a directory with a config.json, a JSON file, or a model type such as qwen3_moe, which stands for
+    MODEL_OR_CONFIG is a folder with a config.json, a JSON file, or a model type such as qwen3_moe, which stands for
     transformers' default dimensions of that type. The model is built without memory for its weights.
     """
-    config = _configuration(model_or_config)
-    model = _without_weights(config)
+    config = _read(model_or_config)
+    model = _build_without_weights(config)
     click.echo(f"{type(model).__name__} ({config.model_type})")
     click.echo()
-    click.echo(_routers(model))
+    click.echo(_describe_routers(model))
     click.echo()
-    click.echo(_flops(config))
+    click.echo(_describe_flops(config))
 
 
-def _configuration(model_or_config: str) -> Any:
-    try:
-        from transformers import CONFIG_MAPPING
-    except ImportError as error:
-        raise click.ClickException(
-            "models are built with transformers: pip install 'areal-callbacks[transformers]'"
-        ) from error
-    path = Path(model_or_config).expanduser()
-    fields = (
-        _read(path / "config.json" if path.is_dir() else path) if path.exists() else {"model_type": model_or_config}
-    )
-    model_type = fields.get("model_type")
-    if model_type not in CONFIG_MAPPING:
-        if not path.exists():
-            raise click.ClickException(f"{model_or_config!r} is neither a local path nor a model type of transformers")
-        raise click.ClickException(f"transformers knows no model type {model_type!r}")
-    try:
-        return CONFIG_MAPPING[model_type].from_dict(fields)
-    except Exception as error:
-        raise click.ClickException(f"not a configuration of {model_type}: {error}") from error
+def _read(model_or_config: str) -> Any:
+    fields = read_fields(model_or_config)
+    if fields is None and not is_model_type(model_or_config):
+        raise click.ClickException(f"{model_or_config!r} is neither a local path nor a model type of transformers")
+    return fill_defaults({"model_type": model_or_config} if fields is None else fields)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise click.ClickException(f"cannot read {path}: {error}") from error
-    if not isinstance(fields, dict):
-        raise click.ClickException(f"{path} holds no JSON object")
-    return fields
-
-
-def _without_weights(config: Any) -> nn.Module:
+def _build_without_weights(config: Any) -> nn.Module:
     import torch
 
     reasons: list[str] = []
@@ -99,23 +74,41 @@ def _model_classes(config: Any) -> Iterator[Any]:
         if inspect.isclass(item) and getattr(item, "config_class", None) is type(config)
     ]
     for ending in ("ForCausalLM", "ForConditionalGeneration", "Model"):
-        yield from (item for item in classes if item.__name__.endswith(ending))
+        yield from (item for item in classes if item.__name__.endswith(ending) and not _is_base(item))
 
 
-def _routers(model: nn.Module) -> str:
-    from areal_callbacks.monitors.moe_balance.routers import find_routers, unrecognised_routers
+def _is_base(model_class: type) -> bool:
+    """The empty base class of a family, which would build without any module."""
+    return model_class.__name__.endswith("PreTrainedModel")
 
-    routers = find_routers(model)
-    unknown = unrecognised_routers(model)
-    lines = [f"not countable: {', '.join(unknown)} (register_router_contract can teach it)"] if unknown else []
+
+def _describe_routers(model: nn.Module) -> str:
+    from areal_callbacks.monitors.moe_balance.routers import find_routers
+
+    routers, uncounted = find_routers(model), _describe_uncounted(model)
     if not routers:
-        return "\n".join([*lines, "no routers: no moe_balance metrics"])
+        return "\n".join(uncounted or ["no routers: no moe_balance metrics"])
     headers = ("stack", "layers", "router", "contract", "experts", "top-k")
-    table = tabulate([_row(group) for group in _alike(routers)], headers, disable_numparse=True)
-    return "\n".join([table, *lines])
+    table = tabulate([_row(group) for group in _group(routers)], headers, disable_numparse=True)
+    return "\n".join([table, *uncounted])
 
 
-def _alike(routers: Iterable[Router]) -> Iterator[list[Router]]:
+def _describe_uncounted(model: nn.Module) -> list[str]:
+    """A line for every class of routers that are not counted, some of them for want of a number only."""
+    from areal_callbacks.monitors.moe_balance.contracts import CONTRACTS, top_k_of
+    from areal_callbacks.monitors.moe_balance.routers import unrecognised_routers
+
+    modules = {type(module).__name__: module for module in model.modules()}
+    lines = []
+    for name in unrecognised_routers(model):
+        if name not in CONTRACTS and top_k_of(modules[name]) is None:
+            lines.append(f"{name}: countable, but this configuration lacks the experts per token (top-k)")
+        else:
+            lines.append(f"not countable: {name} (register_router_contract adds a router class)")
+    return lines
+
+
+def _group(routers: Iterable[Router]) -> Iterator[list[Router]]:
     def key(router: Router) -> tuple[str, str, str, int, int]:
         return router.stack, type(router.module).__name__, router.contract.name, router.experts, router.top_k or 0
 
@@ -141,7 +134,7 @@ def _ranges(numbers: list[int]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def _flops(config: Any) -> str:
+def _describe_flops(config: Any) -> str:
     from areal_callbacks.flops import get_flops_estimator
 
     try:

@@ -1,7 +1,7 @@
 """What is measured and where it goes: the options, the checks of their values, and where they are read from."""
 
+from areal_callbacks.config.files import ENVIRONMENT_VARIABLE
 from areal_callbacks.config.options import (
-    ENVIRONMENT_VARIABLE,
     FlopsConfig,
     MetricsConfig,
     MetricsOptions,

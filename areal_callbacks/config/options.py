@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, TypedDict
 
-import yaml
-
+from areal_callbacks.config.files import Layer, read_environment, read_yaml
+from areal_callbacks.config.messages import show
 from areal_callbacks.config.sections import ConfigError, Section, Switch, merge, spread
-
-ENVIRONMENT_VARIABLE = "AREAL_CALLBACKS"
+from areal_callbacks.safety.reporting import report_once
 
 _ARGUMENT = "argument"
-_PYTHON_ONLY = "token_count_fn"
+_NOT_PLAIN = "token_count_fn"
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,8 @@ class MetricsConfig(Section):
         output_dir: folder of metrics.jsonl and the report; None: beside the host's output.
         report: write report.html at the end.
         stats_logger: trackers for loops without a logger of their own.
-        token_count_fn: how many tokens a batch holds, for inputs that the attention mask does not tell; Python only.
+        token_count_fn: given the arguments of a training forward, returns the sequence lengths of the batch, for inputs
+            whose lengths cannot be read; in Python only.
     """
 
     throughput: bool = True
@@ -147,40 +146,56 @@ class MetricsConfig(Section):
         """Layers, later ones win key by key: the environment, ``config``, ``overrides``.
 
         Args:
-            config: a mapping, the path of a YAML file, or a MetricsConfig, which is complete: the environment then
-                adds nothing.
+            config: a mapping, the path of a YAML file, or a MetricsConfig, which is complete: the environment is not
+                read then.
             source: where a mapping came from, for error messages.
             **overrides: the same keys; None means not given.
 
         Raises:
             ValueError: names the source, the dotted key, the bad value and what is valid.
         """
-        layers: list[_Layer] = []
-        if not isinstance(config, MetricsConfig):
-            layers.append(_read_environment())
+        layers = [] if isinstance(config, MetricsConfig) else [read_environment()]
         if config is not None:
             layers.append(_read(config, source))
-        layers.append(_Layer(_ARGUMENT, {key: value for key, value in overrides.items() if value is not None}))
-        merged: dict[str, Any] = {}
+        layers.append(Layer(_ARGUMENT, {key: value for key, value in overrides.items() if value is not None}))
+        return cls.combine(layers)
+
+    @classmethod
+    def combine(cls, layers: Iterable[Layer]) -> MetricsConfig:
+        """All layers, later ones win key by key; ValueError as :meth:`make`, with the source of the layer at fault."""
+        combined: dict[str, Any] = {}
         for layer in layers:
-            _checked(layer)
-            merged = merge(merged, spread(cls, layer.values))
-        return cls.parse(merged)
+            _check(layer)
+            combined = merge(combined, spread(cls, layer.values))
+        return cls.parse(combined)
 
     @classmethod
     def from_yaml(cls, path: str | os.PathLike[str]) -> MetricsConfig:
-        """The file alone, without the environment; ValueError as ``make``."""
-        return _checked(_read_yaml(path))
+        """The file alone, without the environment; ValueError as :meth:`make`."""
+        return _check(Layer(os.fspath(path), read_yaml(path)))
 
     @classmethod
     def from_environment(cls) -> MetricsConfig:
-        """The JSON object in ``AREAL_CALLBACKS``, or the defaults without it; ValueError as ``make``."""
-        return _checked(_read_environment())
+        """The JSON object in ``AREAL_CALLBACKS``, or the defaults without it; ValueError as :meth:`make`."""
+        return _check(read_environment())
+
+    def for_split_sequences(self, ranks: int) -> MetricsConfig:
+        """What can be measured where ``ranks`` ranks hold a part of each sequence: for more than one, no FLOPs.
+
+        FLOPs are a sum over whole sequences, whose lengths no rank knows then. One message says so.
+        """
+        if ranks <= 1 or not self.flops.enabled:
+            return self
+        report_once(
+            "config:split_sequences",
+            "sequence parallelism hands every rank a part of each sequence: FLOPs are left out",
+        )
+        return replace(self, flops=FlopsConfig(enabled=False))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-serialisable values of all keys but ``token_count_fn``, accepted again by ``make``."""
         values = super().to_dict()
-        del values[_PYTHON_ONLY]
+        del values[_NOT_PLAIN]
         return values
 
 
@@ -199,12 +214,7 @@ class MetricsOptions(TypedDict, total=False):
     token_count_fn: Callable[..., Any] | None
 
 
-class _Layer(NamedTuple):
-    source: str
-    values: Mapping[str, Any]
-
-
-def _checked(layer: _Layer) -> MetricsConfig:
+def _check(layer: Layer) -> MetricsConfig:
     """The layer on its own, so that an error names the layer that holds it."""
     try:
         return MetricsConfig.parse(layer.values)
@@ -212,41 +222,13 @@ def _checked(layer: _Layer) -> MetricsConfig:
         raise ValueError(f"{layer.source}: {error}") from None
 
 
-def _read(config: MetricsConfig | Mapping[str, Any] | str | os.PathLike[str], source: str) -> _Layer:
+def _read(config: MetricsConfig | Mapping[str, Any] | str | os.PathLike[str], source: str) -> Layer:
     if isinstance(config, MetricsConfig):
-        return _Layer(source, {**config.to_dict(), _PYTHON_ONLY: config.token_count_fn})
+        return Layer(source, {**config.to_dict(), _NOT_PLAIN: config.token_count_fn})
     if isinstance(config, Mapping):
-        return _Layer(source, config)
+        return Layer(source, config)
     if isinstance(config, str | os.PathLike):
-        return _read_yaml(config)
+        return Layer(os.fspath(config), read_yaml(config))
     raise ValueError(
-        f"{source}: config: expected a MetricsConfig, a mapping or the path of a YAML file, got {config!r}"
+        f"{source}: config: expected a MetricsConfig, a mapping or the path of a YAML file, got {show(config)}"
     )
-
-
-def _read_yaml(path: str | os.PathLike[str]) -> _Layer:
-    source = os.fspath(path)
-    try:
-        document = yaml.safe_load(Path(path).read_bytes())
-    except OSError as error:
-        raise ValueError(f"{source}: cannot read this configuration file: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise ValueError(f"{source}: malformed YAML: {error}") from None
-    return _document(source, {} if document is None else document)
-
-
-def _read_environment() -> _Layer:
-    source = f"environment variable {ENVIRONMENT_VARIABLE}"
-    text = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
-    try:
-        return _document(source, json.loads(text) if text else {})
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{source}: malformed JSON: {error}; got {text!r}") from None
-
-
-def _document(source: str, values: object) -> _Layer:
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{source}: expected a mapping of keys to values, got {values!r}")  # noqa: TRY004
-    if _PYTHON_ONLY in values:
-        raise ValueError(f"{source}: {_PYTHON_ONLY}: can be given in Python only, got {values[_PYTHON_ONLY]!r}")
-    return _Layer(source, values)

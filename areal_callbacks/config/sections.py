@@ -1,18 +1,19 @@
-"""Configuration sections: frozen dataclasses that check their own values and say precisely what is wrong."""
+"""Configuration sections: frozen dataclasses that check their values and name what is wrong with a bad one."""
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
+from areal_callbacks.config.messages import show, show_key, suggest
+
 
 class ConfigError(ValueError):
-    """A bad value at the dotted ``path``; whoever knows where the value came from adds that source."""
+    """A bad value at the dotted ``path``; the caller adds where the value came from."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}" if path else problem)
@@ -20,7 +21,7 @@ class ConfigError(ValueError):
         self.problem = problem
 
     def below(self, name: object) -> ConfigError:
-        """The same problem, seen from the section that holds this one as ``name``."""
+        """The same problem with the path from the section that holds this one as ``name``."""
         return ConfigError(f"{name}.{self.path}" if self.path else str(name), self.problem)
 
 
@@ -28,8 +29,8 @@ class ConfigError(ValueError):
 class Section:
     """A group of keys whose values are checked against the annotations, however the object is made.
 
-    Integers are intervals (at least 1) and floats are positive everywhere in this configuration. A field that is a
-    section itself takes a mapping; paths are taken where strings are.
+    Integers are at least 1 and floats are positive everywhere in this configuration. A field that is a section itself
+    takes a mapping; a field that is a string takes a path, too.
     """
 
     def __post_init__(self) -> None:
@@ -45,7 +46,7 @@ class Section:
         known = hints(cls)
         for key in values:
             if key not in known:
-                raise ConfigError(str(key), f"unknown key{_did_you_mean(key, known)} (keys: {', '.join(known)})")
+                raise ConfigError(show_key(key), f"unknown key{suggest(key, known)} (keys: {', '.join(known)})")
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,11 +96,6 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _did_you_mean(word: object, choices: Iterable[str]) -> str:
-    close = difflib.get_close_matches(str(word), choices, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
 class _Kind(NamedTuple):
     """One alternative of an annotation: what it accepts, in code and in words, and what the value becomes."""
 
@@ -116,7 +112,7 @@ def _convert(hint: Any, value: Any) -> Any:
             return kind.convert(value)
     words = [word for kind in kinds for word in kind.words]
     expected = " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
-    raise ConfigError("", f"expected {expected}, got {value!r}{_did_you_mean(value, words)}")
+    raise ConfigError("", f"expected {expected}, got {show(value)}{suggest(value, words)}")
 
 
 def _kind(option: Any) -> _Kind:
@@ -139,7 +135,7 @@ def _section_kind(section: type[Section]) -> _Kind:
     return _Kind(words, lambda value: isinstance(value, Mapping | section), convert)
 
 
-def _is_interval(value: Any) -> bool:
+def _is_positive_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
@@ -154,17 +150,17 @@ def _is_strings(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
 
 
-def _unchanged(value: Any) -> Any:
+def _keep(value: Any) -> Any:
     return value
 
 
 _KINDS: dict[Any, _Kind] = {
-    NoneType: _Kind(("null",), lambda value: value is None, _unchanged),
-    bool: _Kind(("true", "false"), lambda value: isinstance(value, bool), _unchanged),
-    int: _Kind(("an integer of at least 1",), _is_interval, _unchanged),
-    # float() also of strings: YAML reads 989e12 as one.
+    NoneType: _Kind(("null",), lambda value: value is None, _keep),
+    bool: _Kind(("true", "false"), lambda value: isinstance(value, bool), _keep),
+    int: _Kind(("an integer of at least 1",), _is_positive_integer, _keep),
+    # float() takes strings, too: YAML reads 989e12 as one.
     float: _Kind(("a positive number",), _is_positive_number, float),
     str: _Kind(("a string",), lambda value: isinstance(value, str | os.PathLike), os.fspath),
     tuple: _Kind(("a list of strings",), _is_strings, tuple),
-    Callable: _Kind(("a function",), callable, _unchanged),
+    Callable: _Kind(("a function (in Python only)",), callable, _keep),
 }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 import weakref
 from collections.abc import Callable, Generator, Sequence
@@ -16,11 +18,12 @@ from areal_callbacks.safety.door import attempt
 from areal_callbacks.safety.patches import Patches
 
 _patches = Patches("autoload")
+_undo = contextlib.ExitStack()
 _added: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def observe_frameworks() -> None:
-    """From now on, every trainer or accelerator that is made in this process is observed, once.
+    """Observe every trainer and accelerator that is made in this process from now on, and Megatron-LM's ``pretrain``.
 
     Raises:
         ValueError: a bad ``AREAL_CALLBACKS``, before anything runs.
@@ -36,11 +39,12 @@ def observe_frameworks() -> None:
 def stop_observing() -> None:
     """Undo :func:`observe_frameworks` for what is made from now on."""
     _patches.undo()
+    _undo.close()
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _AfterImport)]
 
 
 def _attempt(name: str, action: Callable[..., None], *args: Any) -> None:
-    """A script that runs without us has to run with us."""
+    """Report what fails, so that a script that runs without this package runs with it."""
     attempt(f"autoload:{name}", f"{name} cannot be observed", action, *args)
 
 
@@ -57,7 +61,7 @@ def _observe_accelerate(module: ModuleType) -> None:
 
 
 def _enable(accelerator: Any) -> None:
-    if not _made_by_trainer():
+    if not _trainer_is_calling():
         from areal_callbacks.integrations.accelerate import enable
 
         enable(accelerator)
@@ -78,7 +82,7 @@ def _add_to_trainer(trainer: Any) -> None:
 
 
 def _around_add_callback(trainer: Any, callback: Any) -> Generator[None]:
-    """A callback that the script adds itself, later, takes the place of ours."""
+    """Remove the callback that was added here if the script adds one of its own."""
     for ours in [known for known in trainer.callback_handler.callbacks if known in _added]:
         if callback is type(ours) or isinstance(callback, type(ours)):
             trainer.remove_callback(ours)
@@ -96,15 +100,25 @@ def _add_to_lightning(trainer: Any) -> None:
         trainer.callbacks.insert(0, AReaLMetricsCallback())  # checkpoint callbacks stay last
 
 
+def _observe_megatron(module: ModuleType) -> None:
+    if os.environ.get("ACCELERATE_USE_MEGATRON_LM", "").lower() == "true":
+        return  # Accelerate's engine calls some of these functions in a loop of its own
+    from areal_callbacks.integrations.megatron import install, uninstall
+
+    install(module)
+    _undo.callback(uninstall)
+
+
 _FRAMEWORKS: dict[str, Callable[[ModuleType], None]] = {
     "accelerate.accelerator": _observe_accelerate,
     "transformers.trainer": _observe_transformers,
+    "megatron.training.training": _observe_megatron,
     "lightning.pytorch.trainer.trainer": _observe_lightning,
     "pytorch_lightning.trainer.trainer": _observe_lightning,
 }
 
 
-def _made_by_trainer() -> bool:
+def _trainer_is_calling() -> bool:
     """A Hugging Face Trainer makes an accelerator of its own, which its callback observes."""
     trainer = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
     frame = sys._getframe(1)

@@ -2,20 +2,22 @@
 
     accelerate launch -m areal_callbacks.run train.py --its-own flags
     AREAL_CALLBACKS='{"moe_balance": true, "every": 10}' python -m areal_callbacks.run train.py
+    torchrun --nproc-per-node 8 -m areal_callbacks.run pretrain_gpt.py --its-own flags
 
-Accelerate loops, Hugging Face Trainers and Lightning Trainers that the script makes are observed, each once, as the
+Accelerate loops, Hugging Face and Lightning Trainers and Megatron-LM's ``pretrain`` are observed, each once, as the
 environment variable ``AREAL_CALLBACKS`` configures. Frameworks that the script does not import are not imported.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from areal_callbacks.run.autoload import observe_frameworks
 
@@ -23,7 +25,14 @@ USAGE = "usage: python -m areal_callbacks.run [-m] script_or_module [arguments .
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run ``[-m] target arguments…`` as ``python`` would, as ``__main__``."""
+    """Run ``[-m] target arguments…`` as ``python`` would, as ``__main__``, with the frameworks observed.
+
+    Args:
+        arguments: by default those of the command line.
+
+    Raises:
+        SystemExit: there is no target, or a bad ``AREAL_CALLBACKS``; else whatever the target raises.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     as_module = given[:1] == ["-m"]
     target = given[as_module:]
@@ -35,20 +44,50 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(f"areal_callbacks: {error}") from None
     sys.argv = target
     if as_module:
-        runpy.run_module(target[0], run_name="__main__", alter_sys=True)
+        _run_module(target[0])
     else:
-        _put_first(str(Path(target[0]).resolve().parent))
-        _run_script(os.path.abspath(target[0]))
+        run_script(target[0])
 
 
-def _run_script(path: str) -> None:
-    """Not through ``runpy``, which gives a script either its own ``__file__`` or its own ``sys.argv``."""
+def run_script(path: str) -> None:
+    """Run a script as ``python path`` would, with ``sys.argv`` as it is.
+
+    Not through ``runpy``, which gives a script either its own ``__file__`` or its own ``sys.argv``.
+
+    Raises:
+        SystemExit: the script cannot be read; else whatever it raises.
+    """
+    _put_first(str(Path(path).resolve().parent))
+    path = os.path.abspath(path)
+    code = _compile(path)
     module = ModuleType("__main__")
     module.__file__ = path
     sys.modules["__main__"] = module
-    with io.open_code(path) as file:
-        code = compile(file.read(), path, "exec", dont_inherit=True)
     exec(code, vars(module))
+
+
+def _run_module(name: str) -> None:
+    if not _exists(name):
+        raise SystemExit(f"areal_callbacks.run: No module named {name}")
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError as error:  # a parent is missing, or fails itself, which running it will show
+        return not f"{module}.".startswith(f"{error.name}.")
+
+
+def _compile(path: str) -> CodeType:
+    try:
+        with io.open_code(path) as file:
+            text = file.read()
+    except OSError as error:
+        print(f"areal_callbacks.run: can't open file: {error}", file=sys.stderr)
+        raise SystemExit(2) from None  # Python's own code for it
+    code: CodeType = compile(text, path, "exec", dont_inherit=True)
+    return code
 
 
 def _put_first(folder: str) -> None:

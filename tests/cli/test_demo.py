@@ -116,8 +116,10 @@ def test_options_and_the_exit_code_are_the_scripts_own(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert f"{demo.SCRIPT}: error: unrecognized arguments: --no-such-option" in done.stderr
-    assert "--output" in _run([_executable(), "demo", "--help"], tmp_path).stdout
+    assert "areal-callbacks demo: error: unrecognized arguments: --no-such-option" in done.stderr
+    help_text = _run([_executable(), "demo", "--help"], tmp_path).stdout
+    assert help_text.startswith("usage: areal-callbacks demo ")
+    assert "--output" in help_text
 
 
 def test_a_missing_framework_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,12 +131,12 @@ def test_a_missing_framework_names_the_extra(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(("code", "expected"), [("raise SystemExit(3)", 3), ("1 / 0", 1), ("pass", 0)])
 def test_exit_codes(code: str, expected: int) -> None:
-    assert demo._exit_code([sys.executable, "-c", code]) == expected
+    assert demo.run_and_wait([sys.executable, "-c", code]) == expected
 
 
 def test_a_signal_that_ends_the_script_shows_as_in_a_shell() -> None:
     code = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
-    assert demo._exit_code([sys.executable, "-c", code]) == 128 + signal.SIGTERM
+    assert demo.run_and_wait([sys.executable, "-c", code]) == 128 + signal.SIGTERM
 
 
 def test_an_interrupt_lets_the_script_clean_up(tmp_path: Path) -> None:
@@ -151,8 +153,8 @@ def test_an_interrupt_lets_the_script_clean_up(tmp_path: Path) -> None:
         "    sys.exit(7)\n"
     )
     code = (
-        "import sys; from areal_callbacks.cli.demo import _exit_code; "
-        f"sys.exit(_exit_code([sys.executable, {str(script)!r}]))"
+        "import sys; from areal_callbacks.cli.demo import run_and_wait; "
+        f"sys.exit(run_and_wait([sys.executable, {str(script)!r}]))"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True

@@ -98,8 +98,8 @@ def test_a_registered_formula(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     [
         ({"model_type": "bert"}, "no FLOPs formula"),
         ({}, "no FLOPs formula"),
-        ([1], "no JSON object"),
-        ("{", "cannot read"),
+        ([1], "config.json: expected a mapping of keys to values, got [1]"),
+        ("{", "config.json: malformed JSON"),
     ],
 )
 def test_files_without_a_known_model(tmp_path: Path, content: Any, message: str) -> None:
@@ -113,8 +113,8 @@ def test_names_that_are_not_local(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "neither a local path nor a model type" in result.output
     assert "qwen3_moe" in result.output
-    assert "cannot read" in run(tmp_path).output
-    assert "no defaults for model type 'kimi_k2'" in run("kimi_k2").output
+    assert "config.json: cannot read this configuration file" in run(tmp_path).output
+    assert "transformers knows no model type 'kimi_k2', nor its default dimensions" in run("kimi_k2").output
 
 
 def test_lengths_are_not_negative() -> None:

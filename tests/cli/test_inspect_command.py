@@ -83,20 +83,39 @@ def test_stacks_of_their_own() -> None:
     assert [(row[0], row[3]) for row in rows] == [("(main)", "mask"), ("encoder", "mask")]
 
 
+def test_a_router_that_lacks_a_number_in_this_configuration_only(tmp_path: Path) -> None:
+    fields = {"model_type": "deepseek_v2", "num_hidden_layers": 2, "hidden_size": 32, "n_routed_experts": 8}
+    file = write(tmp_path / "config.json", fields | {"first_k_dense_replace": 0})  # transformers has no default top-k
+    assert (
+        "DeepseekV2TopkRouter: countable, but this configuration lacks the experts per token (top-k)\n"
+        in run(file).output
+    )
+    write(file, fields | {"first_k_dense_replace": 0, "num_experts_per_tok": 3})
+    assert cells(run(file).output, "TopkRouter") == ["(main)", "0-1", "DeepseekV2TopkRouter", "index", "8", "3"]
+
+
+def test_a_family_whose_only_head_is_a_larger_model(tmp_path: Path) -> None:
+    fields = TINY | {"model_type": "qwen3_omni_moe_text", "architectures": None, "mlp_only_layers": []}
+    result = run(write(tmp_path / "config.json", fields))
+    assert result.output.startswith("Qwen3OmniMoeThinkerTextModel (qwen3_omni_moe_text)")
+    assert cells(result.output, "TopKRouter")[1] == "0-5"
+
+
 def test_a_dense_model_and_one_that_cannot_be_counted(tmp_path: Path) -> None:
     dense = {"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 32, "intermediate_size": 32}
     result = run(write(tmp_path / "dense.json", dense | {"num_attention_heads": 2, "vocab_size": 64}))
     assert "no routers: no moe_balance metrics" in result.output
     product_keys = {"model_type": "doge", "is_moe": True, "num_hidden_layers": 1, "num_experts": 16}
     result = run(write(tmp_path / "doge.json", product_keys))
-    assert "not countable: DogeCDMoE" in result.output
+    assert "not countable: DogeCDMoE (register_router_contract adds a router class)" in result.output
+    assert "no routers" not in result.output
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "cannot read"),
-        ("[1]", "holds no JSON object"),
+        ("{", "config.json: malformed JSON"),
+        ("[1]", "config.json: expected a mapping of keys to values, got [1]"),
         ({"hidden_size": 8}, "knows no model type None"),
         ({"model_type": "nothing"}, "knows no model type 'nothing'"),
     ],

@@ -10,16 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.subprocesses import search_path
 from support.tiny_trainer import metric_records
-
-TESTS = Path(__file__).parents[1]
 
 
 def run(
     *arguments: str, cwd: Path, environment: dict[str, str] | None = None, program: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *(program or ("-m", "areal_callbacks.run")), *arguments]
-    variables = {**os.environ, "PYTHONPATH": str(TESTS), "HF_HUB_OFFLINE": "1", **(environment or {})}
+    variables = {**os.environ, "PYTHONPATH": search_path(), "HF_HUB_OFFLINE": "1", **(environment or {})}
     return subprocess.run(
         command,
         cwd=cwd,
@@ -96,6 +95,35 @@ def test_without_a_script_it_says_how_to_use_it(arguments, tmp_path):
     done = run(*arguments, cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("usage: python -m areal_callbacks.run")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("nope.py",), 2, "can't open file: [Errno 2] No such file or directory: '{place}/nope.py'"),
+        (("folder",), 2, "can't open file: [Errno 21] Is a directory: '{place}/folder'"),
+        (("-m", "nope"), 1, "No module named nope"),
+        (("-m", "folder.nope"), 1, "No module named folder.nope"),
+        (("-m", "nope.train"), 1, "No module named nope.train"),
+    ],
+)
+def test_a_script_that_is_not_there_is_one_line_and_pythons_exit_code(arguments, code, message, tmp_path):
+    (tmp_path / "folder").mkdir()
+    plain = run(cwd=tmp_path, program=arguments)
+    with_us = run(*arguments, cwd=tmp_path)
+    assert with_us.returncode == code
+    assert with_us.stderr == f"areal_callbacks.run: {message.format(place=tmp_path)}\n"
+    assert plain.returncode == (code if "folder" not in arguments else 1)  # which is none of ours to run
+
+
+def test_a_module_that_misses_another_shows_where(tmp_path):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("import not_installed")
+    (tmp_path / "package" / "train.py").write_text("")
+    done = run("-m", "package.train", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "No module named 'not_installed'" in done.stderr.splitlines()[-1]
+    assert "package/__init__.py" in done.stderr
 
 
 def test_a_bad_environment_is_one_line_before_the_script_begins(tmp_path):

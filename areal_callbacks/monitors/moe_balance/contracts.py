@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,9 @@ from torch import Tensor, nn
 Read = Callable[[nn.Module, Any], Tensor | None]
 """(router, its output) → what it chose: integers are expert indices ``[..., top_k]``, negative where a token is not
 routed; anything else is a mask or scores ``[..., experts]``, nonzero where chosen. None: not in this output."""
+
+Experts = int | Callable[[nn.Module], int]
+"""A number of experts, or the function of a router that tells it."""
 
 _TOP_K = ("top_k", "topk", "num_experts_per_tok", "top_k_experts", "moe_top_k")
 
@@ -22,11 +25,13 @@ class Contract(NamedTuple):
         name: for people.
         read: finds the choice, in a few Python steps and without waiting for the device.
         of: what ``read`` is given: the module's output, or its positional arguments.
+        experts: the number of routed experts, for routers without an attribute that holds it.
     """
 
     name: str
     read: Read
     of: str = "output"
+    experts: Experts | None = None
 
 
 def local(value: Tensor | None) -> Tensor | None:
@@ -114,35 +119,51 @@ CONTRACTS: dict[str, Contract | None] = {
 
 
 def register_router_contract(
-    class_name: str, extract: Callable[[nn.Module, Any], Tensor], *, replace: bool = False
+    class_name: str,
+    extract: Callable[[nn.Module, Any], Tensor],
+    *,
+    experts: Experts | None = None,
+    replace: bool = False,
 ) -> None:
-    """Teach the MoE balance a router of your own; for before the metrics are attached to a model.
+    """Count the routers of a class of your own; call it before the metrics are attached to a model.
 
     ::
 
         register_router_contract("MyRouter", lambda router, output: output["expert_ids"])
-
-    The router tells its number of experts as ``num_experts``, ``n_routed_experts`` or ``num_local_experts``, itself or
-    in its ``config``.
+        register_router_contract("Gate", lambda gate, logits: logits.topk(2).indices, experts=lambda gate: gate.n_out)
 
     Args:
-        class_name: of the router; subclasses are meant, too.
+        class_name: of the router; its subclasses are counted, too.
         extract: given the router and its output, returns the chosen experts: integer indices ``[..., top_k]``, negative
             where a token is not routed, or a mask ``[..., experts]`` that is nonzero where an expert is chosen. Called
             in every forward, also while ``torch.compile`` traces: it must not wait for the device.
+        experts: the number of routed experts, or a function of the router that returns it. By default the router holds
+            it as ``num_experts``, ``n_routed_experts`` or ``num_local_experts``, itself or in its ``config``.
         replace: allow a class name that has a contract.
 
     Raises:
-        ValueError: not a class name, or one that has a contract already.
-        TypeError: ``extract`` cannot be called.
+        ValueError: not a class name, one that has a contract already, or fewer than one expert.
+        TypeError: ``extract`` cannot be called, or ``experts`` is neither an integer nor a function.
     """
     if not class_name.isidentifier():
         raise ValueError(f"class_name: expected the bare name of a class, got {class_name!r}")
     if not callable(extract):
         raise TypeError(f"extract: expected a function of the router and its output, got {extract!r}")
+    if not (experts is None or callable(experts) or is_number_of_experts(experts)):
+        raise _refuse_experts(experts)
     if class_name in CONTRACTS and not replace:
         raise ValueError(f"class_name: {class_name!r} has a contract already; pass replace=True to overrule it")
-    CONTRACTS[class_name] = Contract("registered", extract)
+    CONTRACTS[class_name] = Contract("registered", extract, experts=experts)
+
+
+def is_number_of_experts(value: object) -> TypeGuard[int]:
+    """An integer of at least 1, which a bool is not."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _refuse_experts(experts: object) -> Exception:
+    kind = ValueError if isinstance(experts, int) and not isinstance(experts, bool) else TypeError
+    return kind(f"experts: expected an integer of at least 1 or a function of the router, got {experts!r}")
 
 
 def top_k_of(module: nn.Module) -> int | None:

@@ -11,7 +11,12 @@ from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
 from areal_callbacks.core.records import Records
 from areal_callbacks.monitors.moe_balance.counted_router import HINT, CountedRouter
 from areal_callbacks.monitors.moe_balance.counting import CountingSwitch, take
-from areal_callbacks.monitors.moe_balance.routers import Router, find_routers, unrecognised_routers
+from areal_callbacks.monitors.moe_balance.routers import (
+    Router,
+    find_routers,
+    routers_without_experts,
+    unrecognised_routers,
+)
 from areal_callbacks.monitors.training_forward import TrainingForward
 from areal_callbacks.safety.door import Observer
 from areal_callbacks.safety.reporting import report_once
@@ -62,7 +67,7 @@ class MoEBalanceMonitor(Observer):
         """
         models = list(models)
         self._models += models
-        _report_unknown(models)
+        _report_uncounted(models)
         hooked = {id(router.module) for router in self.routers}
         for router in find_routers(self._models):
             if id(router.module) not in hooked:
@@ -137,12 +142,19 @@ class MoEBalanceMonitor(Observer):
         return metrics
 
 
-def _report_unknown(models: Iterable[nn.Module]) -> None:
+def _report_uncounted(models: Iterable[nn.Module]) -> None:
     unknown = sorted({name for model in models for name in unrecognised_routers(model)})
     if unknown:
         report_once(
             "moe_balance:unsupported",
             f"no moe_balance of unsupported router class {', '.join(unknown)}; {HINT}",
+        )
+    countless = sorted({name for model in models for name in routers_without_experts(model)})
+    if countless:
+        report_once(
+            "moe_balance:experts",
+            f"no moe_balance of router class {', '.join(countless)}, which does not tell its number of experts; "
+            "pass experts= to register_router_contract",
         )
 
 

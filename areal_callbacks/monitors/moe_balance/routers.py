@@ -14,12 +14,12 @@ from areal_callbacks.monitors.moe_balance.contracts import (
     INDEX,
     RUNNING_COUNTS,
     Contract,
-    register_router_contract,
+    is_number_of_experts,
     setting,
     top_k_of,
 )
 
-__all__ = ["Router", "find_routers", "register_router_contract", "unrecognised_routers"]
+__all__ = ["Router", "find_routers", "routers_without_experts", "unrecognised_routers"]
 
 _EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "num_moe_experts", "moe_num_experts")
 _ROUTER_NAME = re.compile(r"(?:Router|TopKGating|MoEGate|MoeGate|MoEV\dGate)$")
@@ -63,7 +63,7 @@ def find_routers(model: nn.Module | Sequence[nn.Module]) -> list[Router]:
         has_decoder = layer_names.has_decoder(modules)
         for name, module, contract in _recognised(part):
             place = layer_names.place(name, has_decoder=has_decoder, layer=_own_layer(module))
-            experts = expert_count(module)
+            experts = _experts(module, contract)
             if id(module) in seen or place is None or experts is None or getattr(module, "is_mtp_layer", False):
                 continue
             seen.add(id(module))
@@ -73,6 +73,14 @@ def find_routers(model: nn.Module | Sequence[nn.Module]) -> list[Router]:
     return _told_apart(found)
 
 
+def routers_without_experts(model: nn.Module) -> list[str]:
+    """Class names of routers that have a contract, but no number of experts, so that they cannot be counted."""
+    routers = [
+        (type(module).__name__, name) for name, module, contract in _recognised(model) if not _experts(module, contract)
+    ]
+    return sorted({class_name for class_name, name in routers if _in_balance(name)})
+
+
 def unrecognised_routers(model: nn.Module) -> list[str]:
     """Class names that look like routers of experts and cannot be counted, nor anything beside them in their block."""
     recorded = _recorded_classes(model)
@@ -80,8 +88,8 @@ def unrecognised_routers(model: nn.Module) -> list[str]:
     names: set[str] = set()
     for name, module in model.named_modules():
         block = name[: name.rfind(".") + 1] or f"{name}."
-        in_balance = _looks_like_router(module, recorded) and layer_names.place(name, has_decoder=False) is not None
-        if in_balance and not any(other.startswith(block) for other in counted):
+        is_router = _looks_like_router(module, recorded) and _in_balance(name)
+        if is_router and name not in counted and not any(other.startswith(block) for other in counted):
             names.add(type(module).__name__)
     return sorted(names)
 
@@ -94,6 +102,15 @@ def expert_count(module: nn.Module) -> int | None:
         return max(own or counts)
     totals = getattr(module, "routing_counts", None)
     return totals.numel() if isinstance(totals, Tensor) else None
+
+
+def _experts(module: nn.Module, contract: Contract) -> int | None:
+    given = contract.experts(module) if callable(contract.experts) else contract.experts
+    return given if is_number_of_experts(given) else expert_count(module)
+
+
+def _in_balance(name: str) -> bool:
+    return layer_names.place(name, has_decoder=False) is not None
 
 
 def _recognised(model: nn.Module) -> Iterator[tuple[str, nn.Module, Contract]]:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from areal_callbacks.core.records import Records
-from areal_callbacks.flops.registry import Estimator
 from areal_callbacks.monitors.throughput.histogram import LengthHistogram
 from areal_callbacks.monitors.throughput.interval import LIMB, Interval, Totals
 from areal_callbacks.monitors.throughput.lengths import Lengths, sequence_lengths
@@ -66,7 +65,7 @@ class ThroughputMonitor(Observer):
         self,
         device: torch.device,
         *,
-        estimator: Estimator | None = None,
+        estimator: Callable[[int], float] | None = None,
         peak_flops: float | None = None,
         contributes_tokens: bool = True,
         token_count_fn: Callable[..., Any] | None = None,
@@ -248,7 +247,7 @@ class ThroughputMonitor(Observer):
         self.totals = Totals.parse(state)
 
 
-def _total_flops(estimator: Estimator, lengths: Mapping[int, int]) -> float:
+def _total_flops(estimator: Callable[[int], float], lengths: Mapping[int, int]) -> float:
     flops = sum(count * estimator(length) for length, count in lengths.items())
     if not math.isfinite(flops):
         raise ValueError(f"it returned {flops}")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from support.distributed import Ranks
 from support.readback import wandb_file, wandb_history, wandb_table
+from support.subprocesses import search_path
 from support.tiny_megatron import LENGTH, MICRO_BATCHES, ROWS, TOP_K
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -231,12 +232,13 @@ def test_another_signature_is_named(ranks: Ranks) -> None:
         assert "a_fork.training.training_log takes no argument 'iteration'" in message
 
 
-def test_an_unchanged_script_under_torchrun(tmp_path: Path) -> None:
+@pytest.mark.parametrize("module", ["areal_callbacks.run", "areal_callbacks.integrations.megatron"])
+def test_an_unchanged_script_under_torchrun(tmp_path: Path, module: str) -> None:
     arguments = ["--train-iters", "3", "--tensorboard-dir", str(tmp_path / "tensorboard")]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["-m", "areal_callbacks.integrations.megatron", str(SUPPORT / "megatron_lm" / "pretrain_tiny.py")]
+    command += ["-m", module, str(SUPPORT / "megatron_lm" / "pretrain_tiny.py")]
     options = {"output_dir": str(tmp_path), "every": 2, "report": False}
-    environment = {**os.environ, "PYTHONPATH": str(SUPPORT.parent), "AREAL_CALLBACKS": json.dumps(options)}
+    environment = {**os.environ, "PYTHONPATH": search_path(), "AREAL_CALLBACKS": json.dumps(options)}
     environment["OMP_NUM_THREADS"] = "1"
     done = subprocess.run(
         [*command, *arguments, "--log-interval", "1"],
@@ -262,4 +264,4 @@ def test_without_a_script_the_command_says_how() -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert "areal_callbacks.integrations.megatron SCRIPT" in done.stderr
+    assert done.stderr.startswith("usage: python -m areal_callbacks.run")

@@ -1,58 +1,22 @@
-"""Which modules are routers, where they stand, and how they tell what they chose."""
+"""Which modules are routers, and where they stand."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from support.fake_ranks import rank_of
+from support.routers import DemoTopKRouter, tree
 from support.toy_moe import Block, ToyMoE
-from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch import nn
 
 from areal_callbacks.monitors.moe_balance import layer_names
-from areal_callbacks.monitors.moe_balance.contracts import CONTRACTS, expert_indices, register_router_contract
 from areal_callbacks.monitors.moe_balance.routers import find_routers, unrecognised_routers
-
-
-class DemoTopKRouter(nn.Module):
-    """Only its attributes matter here."""
-
-    def __init__(self, experts: int = 4, top_k: int = 2, **more: Any) -> None:
-        super().__init__()
-        self.num_experts, self.top_k = experts, top_k
-        for name, value in more.items():
-            setattr(self, name, value)
-
-
-def tree(names: dict[str, nn.Module] | list[str]) -> nn.Module:
-    """A module with a router at each of these dotted names."""
-    root = nn.Module()
-    for name in names:
-        module = root
-        *path, last = name.split(".")
-        for piece in path:
-            if piece not in module._modules:
-                module.add_module(piece, nn.Module())
-            module = module._modules[piece]
-        module.add_module(last, names[name] if isinstance(names, dict) else DemoTopKRouter())
-    return root
 
 
 def places(model: nn.Module | list[nn.Module]) -> dict[str, tuple[str, int]]:
     return {router.name: (router.stack, router.layer) for router in find_routers(model)}
-
-
-@pytest.fixture
-def _own_contracts() -> Iterator[None]:
-    before = dict(CONTRACTS)
-    yield
-    CONTRACTS.clear()
-    CONTRACTS.update(before)
 
 
 # -- names
@@ -214,6 +178,12 @@ def test_a_router_beside_counted_experts_is_not_missing() -> None:
     assert unrecognised_routers(apart) == ["DbrxRouter"]
 
 
+def test_a_router_that_is_a_child_of_the_root_is_not_missing() -> None:
+    model = tree(["router"])
+    assert places(model) == {"router": ("", 0)}
+    assert unrecognised_routers(model) == []
+
+
 def test_a_buffer_of_running_counts_counts_only_without_a_router() -> None:
     block = nn.Module()
     block.register_buffer("routing_counts", torch.zeros(6))
@@ -224,97 +194,3 @@ def test_a_buffer_of_running_counts_counts_only_without_a_router() -> None:
     with_router.register_buffer("routing_counts", torch.zeros(6))
     (found,) = find_routers(tree({"layers.2.moe": with_router}))
     assert found.contract.name == "index"
-
-
-# -- reading
-
-
-IDS = torch.tensor([[0, 3], [2, 1]])
-MASK = torch.tensor([[True, False, True], [False, True, True]])
-FLOATS = torch.rand(2, 4)
-
-
-@pytest.mark.parametrize(
-    ("output", "chosen"),
-    [
-        ((FLOATS, torch.rand(2, 2), IDS), IDS),
-        ((torch.rand(2, 2), IDS, torch.tensor([1, 1, 1, 1])), IDS),  # counts per expert have one dimension
-        ((IDS.int(), FLOATS), IDS.int()),
-        (IDS, IDS),
-        ((FLOATS, MASK), MASK),
-        ((IDS, IDS), None),
-        ((FLOATS, FLOATS), None),
-        ((MASK, MASK), None),
-        (FLOATS, None),
-        ({"ids": IDS}, None),
-    ],
-)
-def test_the_choice_is_told_by_dtype_and_shape(output: Any, chosen: Tensor | None) -> None:
-    found = expert_indices(DemoTopKRouter(), output)
-    assert (found is None) if chosen is None else torch.equal(found, chosen)
-
-
-def read(class_name: str, output: Any, **attributes: Any) -> Tensor:
-    contract = CONTRACTS[class_name]
-    assert contract is not None
-    return contract.read(DemoTopKRouter(**attributes), output)
-
-
-def test_tables_of_scores_and_masks() -> None:
-    scores = torch.tensor([[0.0, 0.7, 0.0], [0.2, 0.0, 0.0]], requires_grad=True)
-    assert torch.equal(read("Llama4Router", (scores, FLOATS)), scores)
-    assert torch.equal(read("NllbMoeTop2Router", (MASK, scores, FLOATS)), scores)
-    assert not read("Llama4Router", (scores, FLOATS)).requires_grad
-    one_hot = torch.tensor([[[0, 1, 0], [1, 0, 0]]])
-    assert read("SwitchTransformersTop1Router", (one_hot, FLOATS, FLOATS)).tolist() == [
-        [[False, True, False], [True, False, False]]
-    ]
-
-
-def test_the_largest_logits() -> None:
-    logits = torch.tensor([[0.1, 0.9, 0.5], [0.8, 0.2, 0.4]])
-    assert read("JetMoeTopKGating", (IDS, IDS, FLOATS, [1, 2], logits)).tolist() == [[1, 2], [0, 2]]
-
-
-def test_tokens_that_skip_a_layer_are_not_routed() -> None:
-    weights = torch.tensor([[0.5, 0.0], [0.0, 0.3]])
-    assert read("ZayaRouter", (FLOATS, weights, IDS, FLOATS)).tolist() == [[0, -1], [-1, 1]]
-
-
-def test_a_distributed_tensor_tells_this_ranks_part() -> None:
-    with rank_of(1, 2):
-        mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
-        for placement in (Replicate(), Shard(0)):
-            ids = DTensor.from_local(IDS, mesh, [placement], run_check=False)
-            found = expert_indices(DemoTopKRouter(), (FLOATS, ids, torch.tensor([1, 1, 1, 1])))
-            assert type(found) is Tensor
-            assert torch.equal(found, IDS)
-
-
-# -- contracts of one's own
-
-
-@pytest.mark.usefixtures("_own_contracts")
-def test_a_contract_of_ones_own() -> None:
-    class StrangeRouting(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.config = SimpleNamespace(num_experts=4, num_experts_per_tok=2)
-
-    model = tree({"layers.1.routing": StrangeRouting()})
-    assert find_routers(model) == []
-    register_router_contract("StrangeRouting", lambda router, output: output["ids"])
-    (found,) = find_routers(model)
-    assert (found.contract.name, found.layer, found.experts, found.top_k) == ("registered", 1, 4, 2)
-    assert found.contract.read(found.module, {"ids": IDS}) is IDS
-
-
-@pytest.mark.usefixtures("_own_contracts")
-def test_a_contract_is_checked() -> None:
-    with pytest.raises(ValueError, match=r"bare name of a class, got 'my\.Router'"):
-        register_router_contract("my.Router", lambda router, output: output)
-    with pytest.raises(TypeError, match="expected a function"):
-        register_router_contract("MyRouter", "output[1]")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="'JetMoeTopKGating' has a contract already; pass replace=True"):
-        register_router_contract("JetMoeTopKGating", lambda router, output: output)
-    register_router_contract("JetMoeTopKGating", lambda router, output: output, replace=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from areal_callbacks.config import MetricsConfig, MoEBalanceConfig, StatsLoggerConfig, WandbConfig
+from areal_callbacks.config import (
+    FlopsConfig,
+    MetricsConfig,
+    MetricsOptions,
+    MoEBalanceConfig,
+    StatsLoggerConfig,
+    WandbConfig,
+)
+from areal_callbacks.config.files import Layer
 
 EXAMPLE = """
 throughput: true
@@ -187,39 +196,44 @@ def test_mistakes_in_constructors_are_found_at_once() -> None:
         MetricsConfig(moe_balance={"extended": 1})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="wandb: expected a mapping"):
         StatsLoggerConfig(wandb=StatsLoggerConfig())  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="token_count_fn: expected a function or null, got 3"):
+    with pytest.raises(ValueError, match=r"token_count_fn: expected a function \(in Python only\) or null, got 3"):
         MetricsConfig.make(token_count_fn=3)
     with pytest.raises(ValueError, match="expected a MetricsConfig, a mapping or the path of a YAML file, got 5"):
         MetricsConfig.make(5)  # type: ignore[arg-type]
 
 
+def test_a_function_cannot_come_from_a_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"token_count_fn: expected a function \(in Python only\) or null, got 'len'"):
+        MetricsConfig.from_yaml(write(tmp_path, "token_count_fn: len"))
+
+
+def test_layers_are_combined_in_order_and_null_is_a_value() -> None:
+    layers = [
+        Layer("lowest", {"every": 2, "output_dir": "a", "moe_balance": {"extended": True}}),
+        Layer("middle", {"every": 3, "moe_balance": {"expert_table_every": 4}}),
+        Layer("highest", {"output_dir": None}),
+    ]
+    config = MetricsConfig.combine(layers)
+    assert (config.every, config.output_dir) == (3, None)
+    assert config.moe_balance == MoEBalanceConfig(True, 4, "auto", True)
+    with pytest.raises(ValueError, match=r"^middle: every: .*got 0"):
+        MetricsConfig.combine([layers[0], Layer("middle", {"every": 0}), layers[2]])
+
+
 @pytest.mark.parametrize(
-    ("text", "match"),
-    [
-        ("a: [1\nb: 2", r"malformed YAML.*line 2"),
-        ("\x00", "malformed YAML"),
-        ("- 1\n- 2", r"expected a mapping of keys to values, got \[1, 2\]"),
-        ("just words", "expected a mapping of keys to values, got 'just words'"),
-        ("token_count_fn: len", "token_count_fn: can be given in Python only, got 'len'"),
-    ],
+    ("options", "ranks", "flops", "told"),
+    [({}, 1, True, 0), ({}, 2, False, 1), ({"flops": False}, 2, False, 0)],
 )
-def test_a_bad_yaml_document_names_the_file(tmp_path: Path, text: str, match: str) -> None:
-    path = write(tmp_path, text)
-    with pytest.raises(ValueError, match=f"(?s){match}") as error:
-        MetricsConfig.from_yaml(path)
-    assert str(error.value).startswith(f"{path}: ")
+def test_parts_of_sequences_have_no_flops(options, ranks, flops, told, caplog) -> None:
+    config = MetricsConfig.make(every=3, **options)
+    changed = config.for_split_sequences(ranks)
+    assert changed == replace(config, flops=FlopsConfig(enabled=flops))
+    config.for_split_sequences(ranks)
+    assert sum("FLOPs are left out" in message for message in caplog.messages) == told
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no\.yaml: cannot read this configuration file: No such file"):
-        MetricsConfig.make(tmp_path / "no.yaml")
-
-
-@pytest.mark.parametrize("text", ["{", "[1]", "1", '"x"', "null"])
-def test_a_bad_environment_names_the_variable(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setenv("AREAL_CALLBACKS", text)
-    with pytest.raises(ValueError, match=r"^environment variable AREAL_CALLBACKS: "):
-        MetricsConfig.make()
+def test_the_keyword_arguments_are_the_keys_of_the_configuration() -> None:
+    assert list(MetricsOptions.__annotations__) == [field.name for field in fields(MetricsConfig)]
 
 
 def test_an_empty_environment_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,6 +267,6 @@ def test_any_mapping_is_either_refused_by_name_or_makes_the_round_trip(values: d
         assert MetricsConfig.make(json.loads(json.dumps(config.to_dict()))) == config
 
 
-def test_the_configuration_loads_no_torch() -> None:
-    code = "import areal_callbacks.config, sys; sys.exit('torch' in sys.modules)"
+def test_the_configuration_loads_neither_torch_nor_yaml() -> None:
+    code = "import areal_callbacks.config, sys; sys.exit(not {'torch', 'yaml'}.isdisjoint(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

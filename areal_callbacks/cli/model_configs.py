@@ -1,0 +1,55 @@
+"""The model that a command line names: a folder with a config.json, a JSON file, or a model type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from areal_callbacks.config.files import read_json
+
+
+def read_fields(model_or_config: str) -> dict[str, Any] | None:
+    """The fields of a local configuration; None if there is no such path.
+
+    Raises:
+        click.ClickException: the file cannot be read or holds no JSON object.
+    """
+    path = Path(model_or_config).expanduser()
+    if not path.exists():
+        return None
+    try:
+        return read_json(path / "config.json" if path.is_dir() else path)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def is_model_type(name: str) -> bool:
+    """Whether transformers has a model of this type; ClickException without transformers."""
+    return name in _import_configs()
+
+
+def fill_defaults(fields: dict[str, Any]) -> Any:
+    """The configuration of transformers with these fields and its own defaults for all others.
+
+    Raises:
+        click.ClickException: transformers is not installed, does not know the model type or refuses a field.
+    """
+    configs, model_type = _import_configs(), fields.get("model_type")
+    if model_type not in configs:
+        raise click.ClickException(f"transformers knows no model type {model_type!r}, nor its default dimensions")
+    try:
+        return configs[model_type].from_dict(fields)
+    except Exception as error:
+        raise click.ClickException(f"not a configuration of {model_type}: {error}") from error
+
+
+def _import_configs() -> Any:
+    try:
+        from transformers import CONFIG_MAPPING
+    except ImportError as error:
+        raise click.ClickException(
+            "models and their defaults come from transformers: pip install 'areal-callbacks[transformers]'"
+        ) from error
+    return CONFIG_MAPPING

@@ -1,0 +1,31 @@
+"""Modules that only look like routers, for what is recognised and where it stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+
+class DemoTopKRouter(nn.Module):
+    """Only its attributes matter here."""
+
+    def __init__(self, experts: int = 4, top_k: int = 2, **more: Any) -> None:
+        super().__init__()
+        self.num_experts, self.top_k = experts, top_k
+        for name, value in more.items():
+            setattr(self, name, value)
+
+
+def tree(names: dict[str, nn.Module] | list[str]) -> nn.Module:
+    """A module with a router at each of these dotted names."""
+    root = nn.Module()
+    for name in names:
+        module = root
+        *path, last = name.split(".")
+        for piece in path:
+            if piece not in module._modules:
+                module.add_module(piece, nn.Module())
+            module = module._modules[piece]
+        module.add_module(last, names[name] if isinstance(names, dict) else DemoTopKRouter())
+    return root
