@@ -177,6 +177,6 @@ def _callbacks_after(callback: object, callbacks: list[Any]) -> list[Any]:
 def _observe_trl(trainer: Trainer, session: MetricsSession, patches: Patches) -> None:
     """TRL's trainers generate and compute losses in methods of their own; trl is imported only if it is in use."""
     if any(base.__module__.partition(".")[0] == "trl" for base in type(trainer).__mro__):
-        from areal_callbacks.integrations import trl
+        from areal_callbacks.integrations import _trl_policy
 
-        trl.observe(trainer, session, patches)
+        _trl_policy.observe(trainer, session, patches)

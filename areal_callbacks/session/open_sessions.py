@@ -7,27 +7,31 @@ import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from areal_callbacks.config import MetricsConfig
 
-if TYPE_CHECKING:
-    from areal_callbacks.session.session import MetricsSession
 
-_OPEN: list[weakref.ref[MetricsSession]] = []
+class Session(Protocol):
+    """What is asked of a session here."""
+
+    output_dir: Path
 
 
-def add(session: MetricsSession) -> None:
+_OPEN: list[weakref.ref[Session]] = []
+
+
+def add(session: Session) -> None:
     """A session was made."""
     _OPEN.append(weakref.ref(session))
 
 
-def remove(session: MetricsSession) -> None:
+def remove(session: Session) -> None:
     """A session was closed."""
     _OPEN[:] = [reference for reference in _OPEN if reference() not in (session, None)]
 
 
-def first() -> MetricsSession | None:
+def first() -> Session | None:
     """The oldest one, whose export takes what was recorded through ``areal_callbacks.stats_tracker``."""
     return next(_sessions(), None)
 
@@ -54,5 +58,5 @@ def _free(first_choice: Path, separator: str) -> Iterator[Path]:
     return (folder for name in names if (folder := first_choice.with_name(name)) not in taken)
 
 
-def _sessions() -> Iterator[MetricsSession]:
+def _sessions() -> Iterator[Session]:
     return (session for session in (reference() for reference in _OPEN) if session is not None)
