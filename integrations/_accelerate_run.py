@@ -71,7 +71,7 @@ class AcceleratorRun:
             self._patches.wrap(item, "step", functools.partial(self._around_step, item))
 
     def close(self) -> None:
-        """Let go of everything without meeting the other ranks; what nobody has logged goes to the files."""
+        """Undo everything without meeting the other ranks; what was not logged goes to the files."""
         self._patches.undo()
         self._exports.close()
 

@@ -118,7 +118,7 @@ class _PolicyObserver(Observer):
                 _mask(batch),
                 attention_mask=torch.cat((batch["prompt_mask"], batch["completion_mask"]), 1),
                 prompt_len=batch["prompt_mask"].sum(-1),
-                no_eos=~self._ended(batch["completion_ids"], batch["completion_mask"]),
+                no_eos=~self._find_ended(batch["completion_ids"], batch["completion_mask"]),
                 advantages=batch["advantages"],
                 task_reward=rewards,
                 scored=scored,
@@ -133,7 +133,7 @@ class _PolicyObserver(Observer):
         first = self._trainer.accelerator.process_index * size
         return combine_rewards(self._rewards[first : first + size], self._trainer.reward_weights)
 
-    def _ended(self, ids: Tensor, mask: Tensor) -> Tensor:
+    def _find_ended(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Sequences whose last token ends them."""
         length = mask.sum(-1, keepdim=True)
         last = ids.gather(-1, (length - 1).clamp(min=0))

@@ -140,7 +140,7 @@ class AcceleratorMetrics(Observer):
         return type(None), ()
 
     def _release(self) -> None:
-        """Hold on to nothing that was prepared."""
+        """End the run and drop every reference to what was prepared."""
         if self._run is not None:
             run, self._run = self._run, None
             self._steps_before = run.steps
@@ -238,7 +238,7 @@ class AcceleratorMetrics(Observer):
     # -- checkpoints
 
     def _save_totals(self, models: list[nn.Module], weights: list[Any], output_dir: str) -> None:
-        """Without an export: nobody knows whether the other ranks save too."""
+        """Without an export: other ranks may not save."""
         if self.session is not None and self._accelerator.is_main_process:
             SavedTotals(Path(output_dir, TOTALS_FILE)).write(self.session.state_dict())
 

@@ -96,11 +96,11 @@ def _describe_routers(model: nn.Module) -> str:
 def _describe_uncounted(model: nn.Module) -> list[str]:
     """A line for every class of routers that are not counted, some of them for want of a number only."""
     from areal_callbacks.monitors.moe_balance.contracts import CONTRACTS, top_k_of
-    from areal_callbacks.monitors.moe_balance.routers import unrecognised_routers
+    from areal_callbacks.monitors.moe_balance.routers import find_unrecognised_routers
 
     modules = {type(module).__name__: module for module in model.modules()}
     lines = []
-    for name in unrecognised_routers(model):
+    for name in find_unrecognised_routers(model):
         if name not in CONTRACTS and top_k_of(modules[name]) is None:
             lines.append(f"{name}: countable, but this configuration lacks the experts per token (top-k)")
         else:

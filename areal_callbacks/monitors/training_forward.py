@@ -70,8 +70,8 @@ class TrainingForward(Observer):
         for root in roots:
             self._roots.append(root)
             if root not in readable:
-                self._without_inputs.update((root, *_nested_models(root)))
-            for module in (root, *_nested_models(root)):
+                self._without_inputs.update((root, *_find_nested_models(root)))
+            for module in (root, *_find_nested_models(root)):
                 if module._compiled_call_impl is None:
                     self._attachments.hook(module.register_forward_pre_hook, self._before_eager, with_kwargs=True)
                     self._attachments.hook(module.register_forward_hook, self._after_eager, always_call=True)
@@ -158,7 +158,7 @@ class TrainingForward(Observer):
 
 
 class _Entry:
-    """A call in progress: whether it trains, and whether somebody could read its inputs."""
+    """A call in progress: whether it trains, and whether its inputs could be read."""
 
     def __init__(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         self.module = module
@@ -175,7 +175,7 @@ def _is_recomputation() -> bool:
     return node is None or not node.name().endswith("CheckpointFunctionBackward")
 
 
-def _nested_models(root: nn.Module) -> list[nn.Module]:
+def _find_nested_models(root: nn.Module) -> list[nn.Module]:
     return [module for module in root.modules() if module is not root and _takes_model_inputs(module)]
 
 

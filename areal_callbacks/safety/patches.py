@@ -23,7 +23,7 @@ class Patches:
     the name, signature and attributes of the original: whoever inspects it, binds it again (``__func__``) or wraps it
     finds what was there before, and comes through the wrap. A copied or pickled owner has its bare original.
 
-    A replacement that somebody else has wrapped meanwhile cannot be taken out from below; it stays as a bare
+    A replacement that other code has wrapped meanwhile cannot be taken out from below; it stays as a bare
     pass-through to the original then.
 
     Args:
@@ -95,13 +95,13 @@ class _Wrap:
 
     def _replace(self, original: Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(original, MethodType):
-            return self._noted(_resembling(original, self._function(original)))
+            return self._register(_make_resemble(original, self._function(original)))
         self._bound_to = original.__self__
-        method = self._noted(_resembling(original.__func__, self._method(original.__func__)))
+        method = self._register(_make_resemble(original.__func__, self._method(original.__func__)))
         method.__name__ = self._name  # a bound method is pickled by name
         return MethodType(method, original.__self__)
 
-    def _noted(self, function: FunctionType) -> FunctionType:
+    def _register(self, function: FunctionType) -> FunctionType:
         _WRAPS[function] = weakref.ref(self)
         return function
 
@@ -135,7 +135,7 @@ def _wrap_of(value: Any) -> _Wrap | None:
     return None if found is None else found()
 
 
-def _resembling(original: Any, function: FunctionType) -> FunctionType:
+def _make_resemble(original: Any, function: FunctionType) -> FunctionType:
     """``function`` with everything by which others inspect ``original``.
 
     ``__wrapped__`` of a decorated original is handed on as it is: readers that follow one link of the chain find the

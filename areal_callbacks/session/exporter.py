@@ -21,7 +21,7 @@ Reduced: TypeAlias = dict[str, Records]
 
 
 class Exporter:
-    """Reduces a run's families together, and keeps what was reduced until somebody asks for it.
+    """Reduces a run's families together, and keeps what was reduced until it is taken.
 
     Args:
         observation: this rank's monitors.

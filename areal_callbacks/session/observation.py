@@ -19,7 +19,7 @@ from areal_callbacks.monitors.throughput.monitor import ThroughputMonitor
 from areal_callbacks.monitors.throughput.null import NullThroughput
 from areal_callbacks.monitors.throughput.optimizer_steps import OptimizerSteps
 from areal_callbacks.monitors.training_forward import TrainingForward
-from areal_callbacks.safety.door import Observer, attempt
+from areal_callbacks.safety.door import Observer, attempt, guarded
 from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.topology import Topology
 
@@ -47,6 +47,7 @@ class Observation(Observer):
         self._forward = TrainingForward(self)
         self._optimizers: list[OptimizerSteps] = []
 
+    @guarded
     def attach(
         self,
         parts: Sequence[nn.Module],
@@ -54,7 +55,7 @@ class Observation(Observer):
         *,
         topology: Topology | None,
         estimator: Estimator | None,
-        **hooks: Any,
+        hooks: Mapping[str, Any],
     ) -> None:
         """Hook models; see ``MetricsSession.attach``. If that fails, everything is taken off and switched off.
 
@@ -63,15 +64,12 @@ class Observation(Observer):
             device: None for that of the first parameter.
             topology: given with the first models, for which the monitors are made.
             estimator: training FLOPs of one sequence.
-            **hooks: see :meth:`_hook`.
+            hooks: the arguments of :meth:`_hook`.
         """
-        try:
-            device = device or _find_device(parts)
-            if topology is not None:
-                self._make(parts, device, topology, estimator)
-            self._hook(parts, device, **hooks)
-        except Exception as error:  # noqa: BLE001 - it is ours and not the host's
-            self.fail(error)
+        device = device or _find_device(parts)
+        if topology is not None:
+            self._make(parts, device, topology, estimator)
+        self._hook(parts, device, **hooks)
 
     def _make(
         self, parts: Sequence[nn.Module], device: torch.device, topology: Topology, estimator: Estimator | None

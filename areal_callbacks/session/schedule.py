@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Schedule:
-    """What was reduced waits here until the host asks for it; what nobody has asked for goes to the files at the end.
+    """Keeps what was reduced until the host takes it; what was not taken goes to the files at the end.
 
     Args:
         session: the run.
@@ -55,7 +55,7 @@ class Schedule:
             self.session.reduce(measured=False)
 
     def flush(self) -> None:
-        """Write what was reduced and nobody has taken to the files. Local."""
+        """Write what was reduced and not taken to the files. Local."""
         if self.session.has_pending and self._process == os.getpid():
             self.session.emit(self._reduced_at)
 

@@ -138,9 +138,7 @@ class MetricsSession:
             device,
             topology=self.topology if is_first else None,
             estimator=flops_estimator,
-            forward_methods=forward_methods,
-            ignored_calls=ignored_calls,
-            inputs_of=inputs_of,
+            hooks={"forward_methods": forward_methods, "ignored_calls": ignored_calls, "inputs_of": inputs_of},
         )
         for part in [optimizer] if isinstance(optimizer, Optimizer) else optimizer or ():
             self.observe_optimizer(part)

@@ -169,7 +169,7 @@ def _ones_like(ids: Tensor) -> Tensor:
     return ones
 
 
-def _when_on(add: Callable[..., None]) -> Callable[..., None]:
+def _run_when_on(add: Callable[..., None]) -> Callable[..., None]:
     def body(assignments: Tensor, counts: Tensor, number: int, *more: Any) -> None:
         switch = _SWITCHES.get(number)
         if switch is not None and switch.is_on:
@@ -178,8 +178,8 @@ def _when_on(add: Callable[..., None]) -> Callable[..., None]:
     return body
 
 
-_count_routed = _when_on(add_routed)
+_count_routed = _run_when_on(add_routed)
 _LIBRARY.impl("count_routed", _count_routed, "CompositeExplicitAutograd")
-_LIBRARY.impl("add_totals", _when_on(_add_totals), "CompositeExplicitAutograd")
+_LIBRARY.impl("add_totals", _run_when_on(_add_totals), "CompositeExplicitAutograd")
 torch.library.register_fake("areal_callbacks::count_routed", lambda *_: None, lib=_LIBRARY)
 torch.library.register_fake("areal_callbacks::add_totals", lambda *_: None, lib=_LIBRARY)

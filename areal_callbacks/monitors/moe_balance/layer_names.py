@@ -48,7 +48,7 @@ def clean(name: str) -> str:
     return name.lstrip(".")
 
 
-def place(name: str, *, has_decoder: bool, layer: int | None = None) -> Place | None:
+def find_place(name: str, *, has_decoder: bool, layer: int | None = None) -> Place | None:
     """The place of a router by its module name; None for those that are no part of the balance.
 
     Left out are auxiliary multi-token-prediction layers and mixtures of attention heads.
@@ -73,7 +73,7 @@ def has_decoder(names: Iterable[str]) -> bool:
     return any("decoder" in name.split(".") for name in names)
 
 
-def apart(stack: str, path: str, taken: str, part: int) -> str:
+def name_apart(stack: str, path: str, taken: str, part: int) -> str:
     """A name for a stack that would share its layers with the one at the path ``taken``.
 
     It is named after the first component that tells the two paths apart, or after the part of the model.

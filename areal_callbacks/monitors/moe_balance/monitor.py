@@ -14,8 +14,8 @@ from areal_callbacks.monitors.moe_balance.counting import CountingSwitch, take
 from areal_callbacks.monitors.moe_balance.routers import (
     Router,
     find_routers,
-    routers_without_experts,
-    unrecognised_routers,
+    find_routers_without_experts,
+    find_unrecognised_routers,
 )
 from areal_callbacks.monitors.training_forward import TrainingForward
 from areal_callbacks.safety.door import Observer
@@ -96,7 +96,7 @@ class MoEBalanceMonitor(Observer):
                 counted.report_out_of_range(cells)
                 loads = cells[1:-1] if self._contributes_routes else torch.zeros_like(cells[1:-1])
                 name = f"{counted.router.stack}/{counted.router.layer}"
-                sums[name] = _added(sums[name], loads) if name in sums else loads.clone()
+                sums[name] = _add_counts(sums[name], loads) if name in sums else loads.clone()
         return Records(sums=sums)
 
     def _notice_silence(self, taken: Sequence[Tensor]) -> None:
@@ -143,13 +143,13 @@ class MoEBalanceMonitor(Observer):
 
 
 def _report_uncounted(models: Iterable[nn.Module]) -> None:
-    unknown = sorted({name for model in models for name in unrecognised_routers(model)})
+    unknown = sorted({name for model in models for name in find_unrecognised_routers(model)})
     if unknown:
         report_once(
             "moe_balance:unsupported",
             f"no moe_balance of unsupported router class {', '.join(unknown)}; {HINT}",
         )
-    countless = sorted({name for model in models for name in routers_without_experts(model)})
+    countless = sorted({name for model in models for name in find_routers_without_experts(model)})
     if countless:
         report_once(
             "moe_balance:experts",
@@ -158,7 +158,7 @@ def _report_uncounted(models: Iterable[nn.Module]) -> None:
         )
 
 
-def _added(first: Tensor, second: Tensor) -> Tensor:
+def _add_counts(first: Tensor, second: Tensor) -> Tensor:
     """The sum of two counts of one layer; the narrower is filled up."""
     width = max(len(first), len(second))
     return nn.functional.pad(first, (0, width - len(first))) + nn.functional.pad(second, (0, width - len(second)))

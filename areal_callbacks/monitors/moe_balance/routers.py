@@ -19,7 +19,7 @@ from areal_callbacks.monitors.moe_balance.contracts import (
     top_k_of,
 )
 
-__all__ = ["Router", "find_routers", "routers_without_experts", "unrecognised_routers"]
+__all__ = ["Router", "find_routers", "find_routers_without_experts", "find_unrecognised_routers"]
 
 _EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "num_moe_experts", "moe_num_experts")
 _ROUTER_NAME = re.compile(r"(?:Router|TopKGating|MoEGate|MoeGate|MoEV\dGate)$")
@@ -61,8 +61,8 @@ def find_routers(model: nn.Module | Sequence[nn.Module]) -> list[Router]:
     for number, part in enumerate(parts):
         modules = dict(part.named_modules())
         has_decoder = layer_names.has_decoder(modules)
-        for name, module, contract in _recognised(part):
-            place = layer_names.place(name, has_decoder=has_decoder, layer=_own_layer(module))
+        for name, module, contract in _find_recognised(part):
+            place = layer_names.find_place(name, has_decoder=has_decoder, layer=_own_layer(module))
             experts = _experts(module, contract)
             if id(module) in seen or place is None or experts is None or getattr(module, "is_mtp_layer", False):
                 continue
@@ -70,21 +70,23 @@ def find_routers(model: nn.Module | Sequence[nn.Module]) -> list[Router]:
             top_k = _top_k(module) or _top_k(modules[name.rpartition(".")[0]])
             router = Router(name, module, contract, place.layer, place.stack, experts, top_k)
             found.append((number, place.path, router))
-    return _told_apart(found)
+    return _tell_apart(found)
 
 
-def routers_without_experts(model: nn.Module) -> list[str]:
+def find_routers_without_experts(model: nn.Module) -> list[str]:
     """Class names of routers that have a contract, but no number of experts, so that they cannot be counted."""
     routers = [
-        (type(module).__name__, name) for name, module, contract in _recognised(model) if not _experts(module, contract)
+        (type(module).__name__, name)
+        for name, module, contract in _find_recognised(model)
+        if not _experts(module, contract)
     ]
     return sorted({class_name for class_name, name in routers if _in_balance(name)})
 
 
-def unrecognised_routers(model: nn.Module) -> list[str]:
+def find_unrecognised_routers(model: nn.Module) -> list[str]:
     """Class names that look like routers of experts and cannot be counted, nor anything beside them in their block."""
-    recorded = _recorded_classes(model)
-    counted = [name for name, _, _ in _recognised(model)]
+    recorded = _find_recorded_classes(model)
+    counted = [name for name, _, _ in _find_recognised(model)]
     names: set[str] = set()
     for name, module in model.named_modules():
         block = name[: name.rfind(".") + 1] or f"{name}."
@@ -110,11 +112,11 @@ def _experts(module: nn.Module, contract: Contract) -> int | None:
 
 
 def _in_balance(name: str) -> bool:
-    return layer_names.place(name, has_decoder=False) is not None
+    return layer_names.find_place(name, has_decoder=False) is not None
 
 
-def _recognised(model: nn.Module) -> Iterator[tuple[str, nn.Module, Contract]]:
-    recorded = _recorded_classes(model)
+def _find_recognised(model: nn.Module) -> Iterator[tuple[str, nn.Module, Contract]]:
+    recorded = _find_recorded_classes(model)
     counting: list[str] = []
     for name, module in model.named_modules():
         contract = _contract(module, recorded)
@@ -141,7 +143,7 @@ def _looks_like_router(module: nn.Module, recorded: tuple[type, ...]) -> bool:
     return (named and expert_count(module) is not None) or (bool(recorded) and isinstance(module, recorded))
 
 
-def _recorded_classes(model: nn.Module) -> tuple[type, ...]:
+def _find_recorded_classes(model: nn.Module) -> tuple[type, ...]:
     """What the models in it declare as the sources of their ``router_logits``."""
     classes: dict[type, None] = {}
     for module in model.modules():
@@ -166,7 +168,7 @@ def _own_layer(module: nn.Module) -> int | None:
     return number - 1 if isinstance(number, int) else None
 
 
-def _told_apart(found: list[tuple[int, str, Router]]) -> list[Router]:
+def _tell_apart(found: list[tuple[int, str, Router]]) -> list[Router]:
     sizes: dict[tuple[str, str], int] = {}
     for _, path, router in found:  # of paths that share a layer, the longest stack of the earliest part keeps its name
         sizes[router.stack, path] = sizes.get((router.stack, path), 0) + 1
@@ -177,6 +179,6 @@ def _told_apart(found: list[tuple[int, str, Router]]) -> list[Router]:
         if owner == (number, path):
             renamed[id(router)] = router
         else:
-            stack = layer_names.apart(router.stack, path, owner[1], number)
+            stack = layer_names.name_apart(router.stack, path, owner[1], number)
             renamed[id(router)] = replace(router, stack=stack)
     return [renamed[id(router)] for _, _, router in found]

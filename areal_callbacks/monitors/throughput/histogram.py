@@ -28,7 +28,7 @@ class LengthHistogram:
         self._unbounded: list[Tensor] = []
 
     def add(self, lengths: Lengths) -> None:
-        """Count the lengths of one batch, a tensor that nobody changes any more."""
+        """Count the lengths of one batch, a tensor that is not changed afterwards."""
         self._waiting.append(lengths.values)
         self._bound = max(self._bound, lengths.bound)
         if len(self._waiting) >= _BATCHES:

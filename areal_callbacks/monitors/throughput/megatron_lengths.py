@@ -33,16 +33,16 @@ class MegatronLengths:
         inputs = {**dict(zip(_POSITIONAL, args)), **kwargs}
         boundaries = getattr(inputs.get("packed_seq_params"), "cu_seqlens_q", None)
         if self._shards == 1:
-            lengths = sequence_lengths((), _readable(inputs, boundaries))
+            lengths = sequence_lengths((), _translate(inputs, boundaries))
         else:
-            lengths = self._sharded(inputs.get("input_ids"), boundaries)
+            lengths = self._read_sharded(inputs.get("input_ids"), boundaries)
         if lengths is None:
             report_once(
                 "megatron:inputs", "the first pipeline stage is given no token ids: pass token_count_fn to count tokens"
             )
         return [] if lengths is None else lengths
 
-    def _sharded(self, tokens: Any, boundaries: Tensor | None) -> Lengths | None:
+    def _read_sharded(self, tokens: Any, boundaries: Tensor | None) -> Lengths | None:
         if not isinstance(tokens, Tensor):
             return None
         if boundaries is not None:
@@ -53,7 +53,7 @@ class MegatronLengths:
         return Lengths(torch.full((rows,), width, dtype=torch.long, device=tokens.device), width)
 
 
-def _readable(inputs: dict[str, Any], boundaries: Tensor | None) -> dict[str, Any]:
+def _translate(inputs: dict[str, Any], boundaries: Tensor | None) -> dict[str, Any]:
     """The same batch in the words of :func:`sequence_lengths`, where a two-dimensional mask marks what is present."""
     padding = inputs.get("padding_mask")
     present = None if padding is None else ~padding.bool()

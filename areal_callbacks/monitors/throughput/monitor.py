@@ -53,8 +53,8 @@ class ThroughputMonitor(Observer):
             integers, as a tensor or as :class:`Lengths`; replaces the reading of masks.
 
     Attributes:
-        has_optimizer: somebody reports optimizer steps, so that zero of them is a number.
-        may_skip: somebody reports skipped optimizer steps, so that zero of them is a number.
+        has_optimizer: optimizer steps are reported, so that zero of them is a number.
+        may_skip: skipped optimizer steps are reported, so that zero of them is a number.
         host_counts: the host counts, forwards are not read.
         totals: sums since the start of the run.
     """
@@ -150,7 +150,7 @@ class ThroughputMonitor(Observer):
         self._skipped_steps += 1
 
     def expect_optimizer(self, *, may_skip: bool = False) -> None:
-        """Somebody will report optimizer steps (and those that are skipped): from now on zero of them is a number."""
+        """Optimizer steps will be reported (and those that are skipped): from now on zero of them is a number."""
         self.has_optimizer = True
         self.may_skip = self.may_skip or may_skip
 

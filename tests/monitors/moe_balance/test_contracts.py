@@ -19,8 +19,8 @@ from areal_callbacks.monitors.moe_balance.contracts import CONTRACTS, expert_ind
 from areal_callbacks.monitors.moe_balance.monitor import MoEBalanceMonitor
 from areal_callbacks.monitors.moe_balance.routers import (
     find_routers,
-    routers_without_experts,
-    unrecognised_routers,
+    find_routers_without_experts,
+    find_unrecognised_routers,
 )
 from areal_callbacks.monitors.training_forward import TrainingForward
 
@@ -128,7 +128,7 @@ def test_a_contract_may_tell_the_number_of_experts(experts: Any) -> None:
     model = tree({"layers.3.gate": Gate(4, 6)})
     (found,) = find_routers(model)
     assert (found.layer, found.experts, found.top_k) == (3, 6, None)
-    assert routers_without_experts(model) == unrecognised_routers(model) == []
+    assert find_routers_without_experts(model) == find_unrecognised_routers(model) == []
 
 
 @pytest.mark.usefixtures("_own_contracts")
@@ -144,8 +144,8 @@ def test_a_contract_without_a_number_of_experts_is_told_by_class(experts: Any) -
     register_router_contract("Gate", chosen, experts=experts)
     model = tree({"layers.0.gate": Gate(4, 6), "mtp.layers.0.gate": Gate(4, 6)})
     assert find_routers(model) == []
-    assert routers_without_experts(model) == ["Gate"]
-    assert routers_without_experts(tree({"mtp.layers.0.gate": Gate(4, 6)})) == []  # no part of the balance
+    assert find_routers_without_experts(model) == ["Gate"]
+    assert find_routers_without_experts(tree({"mtp.layers.0.gate": Gate(4, 6)})) == []  # no part of the balance
 
 
 @pytest.mark.usefixtures("_own_contracts")

@@ -12,7 +12,7 @@ from support.toy_moe import Block, ToyMoE
 from torch import nn
 
 from areal_callbacks.monitors.moe_balance import layer_names
-from areal_callbacks.monitors.moe_balance.routers import find_routers, unrecognised_routers
+from areal_callbacks.monitors.moe_balance.routers import find_routers, find_unrecognised_routers
 
 
 def places(model: nn.Module | list[nn.Module]) -> dict[str, tuple[str, int]]:
@@ -48,7 +48,7 @@ def places(model: nn.Module | list[nn.Module]) -> dict[str, tuple[str, int]]:
     ],
 )
 def test_layers_and_stacks_by_name(name: str, stack: str, layer: int) -> None:
-    place = layer_names.place(name, has_decoder=True)
+    place = layer_names.find_place(name, has_decoder=True)
     assert place is not None
     assert (place.stack, place.layer) == (stack, layer)
 
@@ -63,7 +63,7 @@ def test_layers_and_stacks_by_name(name: str, stack: str, layer: int) -> None:
     ],
 )
 def test_auxiliary_layers_and_mixtures_of_attention_have_no_place(name: str) -> None:
-    assert layer_names.place(name, has_decoder=False) is None
+    assert layer_names.find_place(name, has_decoder=False) is None
 
 
 def test_an_encoder_alone_is_the_main_stack() -> None:
@@ -161,7 +161,7 @@ def test_what_looks_like_a_router_and_is_none() -> None:
 
     model = tree({"layers.0.density": DensityRouter(), "layers.0.moe.router": ExpertlessTopKRouter()})
     assert find_routers(model) == []
-    assert unrecognised_routers(model) == ["ExpertlessTopKRouter"]
+    assert find_unrecognised_routers(model) == ["ExpertlessTopKRouter"]
 
 
 def test_a_router_beside_counted_experts_is_not_missing() -> None:
@@ -173,15 +173,15 @@ def test_a_router_beside_counted_experts_is_not_missing() -> None:
 
     model = tree({"blocks.0.ffn.router": DbrxRouter(), "blocks.0.ffn.experts": DbrxExperts()})
     assert [router.contract.name for router in find_routers(model)] == ["experts' input"]
-    assert unrecognised_routers(model) == []
+    assert find_unrecognised_routers(model) == []
     apart = tree({"blocks.1.ffn.router": DbrxRouter(), "blocks.10.ffn.experts": DbrxExperts(), "router": DbrxRouter()})
-    assert unrecognised_routers(apart) == ["DbrxRouter"]
+    assert find_unrecognised_routers(apart) == ["DbrxRouter"]
 
 
 def test_a_router_that_is_a_child_of_the_root_is_not_missing() -> None:
     model = tree(["router"])
     assert places(model) == {"router": ("", 0)}
-    assert unrecognised_routers(model) == []
+    assert find_unrecognised_routers(model) == []
 
 
 def test_a_buffer_of_running_counts_counts_only_without_a_router() -> None:
