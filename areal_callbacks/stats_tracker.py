@@ -7,7 +7,7 @@
     stats_tracker.get("rollout").scalar(reward=0.5)                  # rollout/reward
     stats_tracker.export_all(reduce_group=group)
 
-Inside a run that a callback of this package observes, no export is needed: whatever is recorded here arrives in that
+Inside a run that a callback of this package observes no export is needed: whatever is recorded here arrives in that
 run's logger.
 """
 

@@ -32,8 +32,8 @@ from areal_callbacks.flops.registry import Estimator
 def command(model_or_config: str, lengths: tuple[int, ...], complete: bool) -> None:
     """Print the training FLOPs of one sequence. Nothing is downloaded.
 
-    MODEL_OR_CONFIG is a folder with a config.json, a JSON file, or a model type such as qwen3_moe, which stands for
-    transformers' default dimensions of that type.
+    MODEL_OR_CONFIG is a folder with a config.json, a JSON file, or a model type such as qwen3_moe with the default
+    dimensions that transformers gives it.
     """
     config = _read(model_or_config, complete=complete)
     try:

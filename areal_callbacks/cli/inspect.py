@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def command(model_or_config: str) -> None:
     """Print which routers are recognised in a model, and whether its FLOPs are known. Nothing is downloaded.
 
-    MODEL_OR_CONFIG is a folder with a config.json, a JSON file, or a model type such as qwen3_moe, which stands for
-    transformers' default dimensions of that type. The model is built without memory for its weights.
+    MODEL_OR_CONFIG is a folder with a config.json, a JSON file, or a model type such as qwen3_moe with the default
+    dimensions that transformers gives it. The model is built without memory for its weights.
     """
     config = _read(model_or_config)
     model = _build_without_weights(config)
@@ -142,5 +142,5 @@ def _describe_flops(config: Any) -> str:
     except ValueError as error:
         return f"FLOPs: {error}"
     if estimate is None:
-        return f"FLOPs: no formula for {config.model_type}; register_flops_estimator can add one"
+        return f"FLOPs: no formula for {config.model_type}; register_flops_estimator adds one"
     return f"FLOPs: {estimate(4096):,} to train on one sequence of 4,096 tokens"

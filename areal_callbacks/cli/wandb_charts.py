@@ -19,7 +19,7 @@ from areal_callbacks.report.locate import find_metrics
 @click.group("wandb-charts", invoke_without_command=True)
 @click.option("--entity", help="User or team that gets the charts.")
 @click.option("--access", type=click.Choice(["private", "public"]), default="private", show_default=True)
-@click.option("--layers", type=click.IntRange(min=1), default=MOST_LAYERS, show_default=True, help="Most layers.")
+@click.option("--layers", type=click.IntRange(min=1), default=MOST_LAYERS, show_default=True, help="Number of layers.")
 @click.option("--stack", default="", help="Layers of this stack instead of the main decoder's.")
 @click.option("--dry-run", is_flag=True, help="Say what would be registered; needs no network.")
 @click.option("--print", "printed", type=click.Choice(list(CHARTS)), help="Print one for the chart editor.")
@@ -76,14 +76,15 @@ def _register(entity: str, access: str, charts: dict[str, dict[str, Any]]) -> No
 
 
 @command.command("recover")
-@click.argument("source", type=click.Path(exists=True, path_type=Path))
+@click.argument("source", metavar="PATH", type=click.Path(exists=True, path_type=Path))
 @click.option("--step", "steps", type=int, multiple=True, help="Only this step of a metrics.jsonl; several times.")
 @click.option("--summary", is_flag=True, help="One row a layer: its maximum over ideal load.")
 @click.option("-o", "--output", type=click.File("w", encoding="utf-8", lazy=True), help="CSV file. [default: print]")
 def recover(source: Path, steps: tuple[int, ...], summary: bool, output: TextIO | None) -> None:
     """Write complete expert loads as CSV.
 
-    SOURCE is a metrics.jsonl, a folder with one, a table file (*.table.json), or a folder of downloaded artifacts.
+    PATH is a metrics.jsonl, its folder, or a host's output folder that has an areal_metrics folder; or a table file
+    (*.table.json), or a folder of downloaded artifacts.
     """
     try:
         known, tables = _layers(source, steps)

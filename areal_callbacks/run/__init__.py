@@ -1,4 +1,4 @@
-"""Runs a training script that knows nothing of this package, and measures it."""
+"""Runs an unchanged training script and measures it."""
 
 from areal_callbacks.run.script import USAGE, main, run_script
 

@@ -1,4 +1,4 @@
-"""Runs a training script that knows nothing of this package, and measures it.
+"""Runs an unchanged training script and measures it.
 
     accelerate launch -m areal_callbacks.run train.py --its-own flags
     AREAL_CALLBACKS='{"moe_balance": true, "every": 10}' python -m areal_callbacks.run train.py
