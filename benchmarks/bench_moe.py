@@ -17,7 +17,7 @@ import torch
 from tabulate import tabulate
 from torch import Tensor, nn
 
-from areal_callbacks.monitors.moe_balance.counting import Counter, Gate, add_routed, count
+from areal_callbacks.monitors.moe_balance.counting import Counter, add_routed, count
 from areal_callbacks.monitors.moe_balance.monitor import MoEBalanceMonitor
 from areal_callbacks.monitors.training_forward import TrainingForward
 
@@ -43,7 +43,7 @@ def counting() -> None:
     counters = [Counter(EXPERTS, torch.device("cpu")) for _ in range(LAYERS)]
     bare = torch.zeros(LAYERS, EXPERTS, dtype=torch.int64)
     forward = TrainingForward()
-    gate = Gate(forward)
+    switch = CountingSwitch(forward)
     forward.active = True
 
     def scatter() -> None:
@@ -53,7 +53,7 @@ def counting() -> None:
 
     def ours() -> None:
         for counter in counters:
-            count(ids, counter, gate.number)
+            count(ids, counter, switch.number)
 
     def one_hot_layer() -> Tensor:
         return nn.functional.one_hot(ids, EXPERTS).sum((0, 1))

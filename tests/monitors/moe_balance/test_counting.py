@@ -19,7 +19,7 @@ from areal_callbacks.monitors.moe_balance import counting
 from areal_callbacks.monitors.moe_balance.contracts import CONTRACTS, expert_indices
 from areal_callbacks.monitors.moe_balance.counting import (
     Counter,
-    Gate,
+    CountingSwitch,
     add_clamped,
     add_routed,
     add_totals,
@@ -33,12 +33,12 @@ EXPERTS = 5
 
 
 @contextmanager
-def opened(is_open: bool = True) -> Iterator[int]:
-    """The number of a gate in that state."""
+def opened(is_on: bool = True) -> Iterator[int]:
+    """The number of a switch in that state."""
     forward = TrainingForward()
-    gate = Gate(forward)
-    forward.active = is_open
-    yield gate.number
+    switch = CountingSwitch(forward)
+    forward.active = is_on
+    yield switch.number
 
 
 def cells(ids: np.ndarray, experts: int) -> list[int]:
@@ -79,11 +79,11 @@ def test_a_mask_of_any_width(width: int) -> None:
 
 def test_a_closed_gate_lets_nothing_through() -> None:
     counter = Counter(EXPERTS, torch.device("cpu"))
-    for is_open in (False, True):
-        with opened(is_open) as gate:
-            count(torch.tensor([0, 1]), counter, gate)
-            add_totals(torch.arange(EXPERTS), counter, gate, 1)
-        assert bool(counter.home.any()) == is_open
+    for is_on in (False, True):
+        with opened(is_on) as switch:
+            count(torch.tensor([0, 1]), counter, switch)
+            add_totals(torch.arange(EXPERTS), counter, switch, 1)
+        assert bool(counter.home.any()) == is_on
     count(torch.tensor([0, 1]), counter, 10**9)  # of a session that is gone
     assert counter.home.sum() == 2 + sum(range(EXPERTS))
 
@@ -91,17 +91,17 @@ def test_a_closed_gate_lets_nothing_through() -> None:
 def test_running_totals_count_by_their_growth() -> None:
     counter = Counter(3, torch.device("cpu"))
     before, after = torch.tensor([5.0, 7.0, 1.0]), torch.tensor([6.0, 7.0, 4.0])
-    with opened() as gate:
-        add_totals(before, counter, gate, -1)
-        add_totals(after, counter, gate, 1)
+    with opened() as switch:
+        add_totals(before, counter, switch, -1)
+        add_totals(after, counter, switch, 1)
     assert counter.home.tolist() == [0, 1, 0, 3, 0]
 
 
 def test_taking_starts_over_and_keeps_different_widths() -> None:
     counters = [Counter(3, torch.device("cpu")), Counter(5, torch.device("cpu"))]
-    with opened() as gate:
-        count(torch.tensor([2, 2]), counters[0], gate)
-        count(torch.tensor([4, -1]), counters[1], gate)
+    with opened() as switch:
+        count(torch.tensor([2, 2]), counters[0], switch)
+        count(torch.tensor([4, -1]), counters[1], switch)
     assert [row.tolist() for row in take(counters)] == [[0, 0, 0, 2, 0], [1, 0, 0, 0, 0, 1, 0]]
     assert not any(row.any() for row in take(counters))
     assert take([]) == []
@@ -109,9 +109,9 @@ def test_taking_starts_over_and_keeps_different_widths() -> None:
 
 def test_a_choice_on_another_device_is_counted_there() -> None:
     counter = Counter(3, torch.device("meta"))  # where nothing can be counted
-    with opened() as gate:
+    with opened() as switch:
         for _ in range(2):
-            count(torch.tensor([0, 2, 2]), counter, gate)
+            count(torch.tensor([0, 2, 2]), counter, switch)
     assert len(counter.cells) == 2
     assert counter.on(torch.device("cpu")).tolist() == [0, 2, 0, 4, 0]
 
@@ -119,15 +119,15 @@ def test_a_choice_on_another_device_is_counted_there() -> None:
 def test_counters_made_under_inference_mode_count_in_training() -> None:
     with torch.inference_mode():
         counter = Counter(3, torch.device("cpu"))
-    with opened() as gate:
-        count(torch.tensor([1]), counter, gate)
+    with opened() as switch:
+        count(torch.tensor([1]), counter, switch)
     assert counter.home.tolist() == [0, 0, 1, 0, 0]
 
 
 def test_what_cannot_be_counted_is_reported_and_does_not_raise() -> None:
     counter = Counter(3, torch.device("cpu"))
-    with opened() as gate:
-        add_totals(torch.zeros(4), counter, gate, 1)
+    with opened() as switch:
+        add_totals(torch.zeros(4), counter, switch, 1)
     assert list(reporting._reported) == ["moe_balance:count"]
 
 
