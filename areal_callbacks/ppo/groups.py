@@ -48,14 +48,18 @@ def _sum_groups(groups: int, logp: SampledLogp, values: Tensor, classify: Classi
     """Float64 ``[3, groups]``: number of tokens, Σ|d|, Σk3 per group of the values' classes."""
     sums = torch.zeros(3, groups, dtype=torch.float64, device=logp.mask.device)
     values = move(to_float64_device(values), logp.mask.device)
-    for mask, trainer_logp, rollout_logp, chunk in split_flat(*logp, values):
-        known, group = classify(chunk)
-        mask = mask & known
-        diff = select(trainer_logp, mask) - select(rollout_logp, mask)
-        index = torch.where(mask, group, groups)  # one more bin, which is dropped
-        weights = (None, diff.abs(), torch.expm1(diff) - diff)
-        sums += torch.stack([sum_by_bin(index, groups + 1, weight)[:groups] for weight in weights])
+    for *chunk, chunk_values in split_flat(*logp, values):
+        sums += _sum_chunk(groups, SampledLogp(*chunk), *classify(chunk_values))
     return sums
+
+
+def _sum_chunk(groups: int, logp: SampledLogp, known: Tensor, group: Tensor) -> Tensor:
+    """:func:`_sum_groups` of a flat chunk with its classes."""
+    mask = logp.mask & known
+    diff = select(logp.trainer_logp, mask) - select(logp.rollout_logp, mask)
+    index = torch.where(mask, group, groups)  # one more bin, which is dropped
+    weights = (None, diff.abs(), torch.expm1(diff) - diff)
+    return torch.stack([sum_by_bin(index, groups + 1, weight)[:groups] for weight in weights])
 
 
 def _record(tracker: StatsTracker, scope: str, names: Sequence[str], sums: Tensor) -> None:

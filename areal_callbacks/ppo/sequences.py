@@ -54,7 +54,7 @@ def _record_tails(tracker: StatsTracker, max_abs_diff: Tensor, present: Tensor) 
 
     ``max_abs_diff`` is float64 ``[sequences]``, ``present`` bool ``[sequences]``.
     """
-    invalid = torch.where((present & ~torch.isfinite(max_abs_diff)).any(), torch.nan, 0.0)
+    invalid = torch.where(torch.isfinite(max_abs_diff).all(), 0.0, torch.nan)
     outside = {
         f"sequence_ratio_outside_{t}": count_true(max_abs_diff > log_t) + invalid for t, log_t in LOG_THRESHOLDS.items()
     }

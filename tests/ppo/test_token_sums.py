@@ -60,6 +60,15 @@ def test_sums_are_those_of_numpy(which):
     assert float(sums["expm1_diff_squared"]) == pytest.approx(((ratio - 1) ** 2).sum(), rel=1e-12)
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_extrema_are_not_those_of_the_padding(sign):
+    """All differences have one sign, so that a 0 in the place of padding would be the largest or the smallest."""
+    trainer, rollout = sign * torch.tensor([2.0, 3.0, math.nan]), torch.tensor([0.0, 0.0, math.inf])
+    totals = sum_tokens(LogpChunk(torch.tensor([True, True, False]), trainer, rollout), extended=False)
+    assert [float(part["logp_diff"]) for part in (totals.minima, totals.maxima)] == sorted([2 * sign, 3 * sign])
+    assert [float(part["logp_abs_diff"]) for part in (totals.minima, totals.maxima)] == [2.0, 3.0]
+
+
 @pytest.mark.parametrize("extended", [True, False])
 def test_chunks_add_up(extended):
     _, alone = make_chunks()
