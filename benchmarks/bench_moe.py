@@ -17,7 +17,7 @@ import torch
 from tabulate import tabulate
 from torch import Tensor, nn
 
-from areal_callbacks.monitors.moe_balance.counting import Counter, add_routed, count
+from areal_callbacks.monitors.moe_balance.counting import Counter, CountingSwitch, add_routed, count
 from areal_callbacks.monitors.moe_balance.monitor import MoEBalanceMonitor
 from areal_callbacks.monitors.training_forward import TrainingForward
 

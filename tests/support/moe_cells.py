@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import tempfile
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -56,15 +57,16 @@ def run(group: Any, *values: str) -> tuple[Any, ...]:
         train_step(cell, twin, call, step)
     model, call = build(cell)
     graphs = []
-    with track(model, throughput=False, output_dir="/nonexistent", report=False) as metrics:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        track(model, throughput=False, output_dir=folder, report=False) as metrics,
+    ):
         for step in range(STEPS):
             with metrics.step():
                 train_step(cell, model, call, step)
             graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
-        metrics.reduce()
-        interval = metrics._pending or {}
-        counts = {int(name.rpartition("/")[2]): row for name, row in interval["moe_balance"].sums.items()}
-    counted = [counts[layer].long().tolist() for layer in sorted(counts)]
+        loads = metrics.export(STEPS).expert_loads
+    counted = [layer.counts.tolist() for layer in loads or ()]
     return counted, recount.rows.tolist(), graphs[0], graphs[-1], list(reporting._reported)
 
 
