@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.everywhere import everywhere, files_of, read_tracker
+from support.everywhere import NAMES, everywhere, files_of, read_tracker
 from support.readback import jsonl_rows, messages, offline_environment, swanlab_rows
 
 from areal_callbacks import StatsLogger
 from areal_callbacks.config import MoEBalanceConfig, StatsLoggerConfig
 from areal_callbacks.core.types import Export, Run
+from areal_callbacks.writers.base import MetricWriter
 from areal_callbacks.writers.jsonl import JsonlWriter
 from areal_callbacks.writers.publisher import Publisher
-from areal_callbacks.writers.trackers import TRACKERS, make_writers
+from areal_callbacks.writers.trackers import make_writers
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # W&B starts its service beside threads
 
@@ -47,21 +48,21 @@ def test_a_tracker_that_cannot_open_costs_only_itself(
         for step, row in EXPECTED.items():
             logger.commit(0, step, step, row)
     assert jsonl_rows(files_of(config)) == EXPECTED
-    for tracker in TRACKERS.keys() - {broken}:
+    for tracker in set(NAMES) - {broken}:
         assert read_tracker(tracker, config) == EXPECTED, tracker
     (told,) = messages(caplog)
     assert told.startswith(message)
 
 
 @pytest.mark.parametrize("failing", ["wandb", "swanlab"])
-def test_a_run_that_somebody_finishes_meanwhile_costs_only_itself(
+def test_a_run_that_is_finished_meanwhile_costs_only_itself(
     offline_trackers: Path, caplog: pytest.LogCaptureFixture, failing: str
 ) -> None:
     import swanlab
     import wandb
 
     config = everywhere(offline_trackers, experiment_name=f"finished-{failing}")
-    writers = dict(zip(TRACKERS, make_writers(StatsLoggerConfig(**config), MoEBalanceConfig())))
+    writers = {_name_of(writer): writer for writer in make_writers(StatsLoggerConfig(**config), MoEBalanceConfig())}
     failed = writers.pop(failing)
     publisher = Publisher(
         [], run=Run(files_of(config)), synchronous=[JsonlWriter(), failed], trackers=list(writers.values())
@@ -78,6 +79,10 @@ def test_a_run_that_somebody_finishes_meanwhile_costs_only_itself(
     told = [message for message in messages(caplog) if "offline" not in message]
     assert len(told) == 1
     assert "failed to write and is switched off" in told[0]
+
+
+def _name_of(writer: MetricWriter) -> str:
+    return type(writer).__name__.removesuffix("Writer").lower()
 
 
 class Hanging:
@@ -99,7 +104,7 @@ class Hanging:
         pass
 
 
-def test_a_tracker_that_hangs_holds_up_nobody(offline_trackers: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_tracker_that_hangs_delays_no_other(offline_trackers: Path, caplog: pytest.LogCaptureFixture) -> None:
     hanging = Hanging()
     config = everywhere(offline_trackers, experiment_name="hang")
     trackers = make_writers(StatsLoggerConfig(**config), MoEBalanceConfig())
@@ -111,7 +116,7 @@ def test_a_tracker_that_hangs_holds_up_nobody(offline_trackers: Path, caplog: py
     publisher.close(timeout=6)
     hanging.released.set()
     assert jsonl_rows(files_of(config)) == EXPECTED
-    for tracker in TRACKERS:
+    for tracker in NAMES:
         assert read_tracker(tracker, config) == EXPECTED, tracker
     told = [message for message in messages(caplog) if "offline" not in message]
     assert len(told) == 1

@@ -27,7 +27,7 @@ class LayerTable:
     """The rows of one layer in one table.
 
     Attributes:
-        source: the step of an export, or what tells a downloaded table from the others.
+        source: the step of an export, or what distinguishes a downloaded table from the others.
         stack: empty for the main decoder.
         layer: global and zero-based.
         tokens: routed assignments per expert, in the order of the experts.

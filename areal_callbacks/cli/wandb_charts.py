@@ -102,7 +102,7 @@ def _layers(source: Path, steps: tuple[int, ...]) -> tuple[str, Iterator[LayerTa
     """The name of the first column, and the layers."""
     if source.name.endswith(TABLE_SUFFIX) or (source.is_dir() and not _has_metrics(source)):
         if steps:
-            raise ValueError("--step: W&B's table files do not tell their step, metrics.jsonl does")
+            raise ValueError("--step: W&B's table files do not contain their step, metrics.jsonl does")
         return "table", read_layers_of_tables(source)
     return "step", read_layers_of_metrics(find_metrics(source), steps)
 

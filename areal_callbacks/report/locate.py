@@ -31,7 +31,7 @@ def find_metrics(path: str | Path) -> Path:
 
 
 def name_runs(files: Sequence[Path]) -> list[str]:
-    """A short name for every run: its folder's, with as many parents as it takes to tell the runs apart."""
+    """A short name for every run: that of its folder, with as many parents as make all names different."""
     parts = [_list_folders(file.resolve()) for file in files]
     for depth in range(1, max(map(len, parts), default=1) + 1):
         names = ["/".join(own[-depth:]) for own in parts]

@@ -19,7 +19,7 @@ class BackgroundWriters:
     Args:
         writers: driven in turn.
         capacity: how many exports may wait; further ones are dropped, with one message.
-        key: tells its messages from those of other groups.
+        key: of its messages, which are reported once for each group.
     """
 
     def __init__(self, writers: WriterGroup, capacity: int, key: str) -> None:

@@ -19,7 +19,7 @@ class GuardedWriter:
     Args:
         writer: what is guarded.
         run: what it is told when it opens.
-        key: tells its messages from those of other publishers.
+        key: of its messages, which are reported once for each publisher.
     """
 
     def __init__(self, writer: MetricWriter, run: Run, key: str) -> None:

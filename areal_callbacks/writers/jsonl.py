@@ -1,4 +1,4 @@
-"""metrics.jsonl: the source of truth that survives a killed process, and its reader.
+"""metrics.jsonl, which is complete also after a killed process, and its reader.
 
 One JSON object a line; non-finite numbers are the strings "NaN", "Infinity", "-Infinity"::
 
@@ -70,7 +70,7 @@ Record = RunRecord | MetricsRecord | ExpertLoadsRecord
 
 
 class JsonlWriter:
-    """Appends to ``<output_dir>/metrics.jsonl``; every export is on its way to the disk when ``write`` returns."""
+    """Appends to ``<output_dir>/metrics.jsonl``; an export is with the operating system when ``write`` returns."""
 
     def __init__(self) -> None:
         self._file: TextIOWrapper | None = None

@@ -28,6 +28,9 @@ _READERS: dict[str, Callable[[dict[str, Any]], Rows]] = {
 }
 
 
+NAMES = tuple(_READERS)
+
+
 def everywhere(root: Path, **options: Any) -> dict[str, Any]:
     """The ``stats_logger`` section; its files lie below ``root``."""
     return {
@@ -55,7 +58,7 @@ def read_tracker(name: str, config: dict[str, Any]) -> Rows:
 def assert_trackers_equal_jsonl(config: dict[str, Any]) -> Rows:
     """Every tracker's rows are those of metrics.jsonl, which are returned."""
     expected = jsonl_rows(files_of(config))
-    for name in _READERS:
+    for name in NAMES:
         rows = read_tracker(name, config)
         assert rows.keys() == expected.keys(), name
         keep = single if name == "tensorboard" else dict

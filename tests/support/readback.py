@@ -36,7 +36,7 @@ _CREDENTIALS = ("WANDB_API_KEY", "WANDB_MODE", "WANDB_DIR", "SWANLAB_API_KEY", "
 
 @pytest.fixture
 def offline_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for the run; nobody is logged in anywhere, and the network must not be touched."""
+    """A folder for the run; no tracker has credentials, and the network must not be touched."""
     for name in _CREDENTIALS:
         monkeypatch.delenv(name, raising=False)
     for name, value in offline_environment(tmp_path).items():

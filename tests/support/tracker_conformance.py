@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.conformance import check_writer
 from support.readback import equal, jsonl_rows
 
 from areal_callbacks.config import MoEBalanceConfig
@@ -61,9 +62,11 @@ class TrackerConformance:
     def make_guest(self, host: HostRun, **balance: Any) -> MetricWriter:
         return TRACKERS[self.name].guest(host, MoEBalanceConfig(**balance))
 
-    def test_both_are_metric_writers(self, tmp_path: Path) -> None:
-        assert isinstance(self.make_writer(tmp_path), MetricWriter)
-        assert isinstance(self.make_guest(HostRun(lambda: None)), MetricWriter)
+    @pytest.mark.slow
+    def test_its_writer_lives_as_the_interface_says(
+        self, offline_trackers: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        check_writer(lambda: self.make_writer(offline_trackers), offline_trackers, caplog)
 
     def test_every_row_equals_metrics_jsonl_with_nan_and_infinities(self, offline_trackers: Path) -> None:
         metrics = [{"train_perf/tokens": 0.1 * step, **SPECIAL} for step in range(5)]
@@ -79,15 +82,9 @@ class TrackerConformance:
         publish(offline_trackers, self.make_writer(offline_trackers), Export(np.int64(2), values))  # type: ignore[arg-type]
         assert self.rows(offline_trackers) == {2: {"a": 0.5, "b": 1.5, "c": 7}}
 
-    def test_it_can_be_closed_twice_and_without_an_export(self, offline_trackers: Path) -> None:
-        offline_trackers.mkdir()
-        writer = self.make_writer(offline_trackers)
-        writer.open(Run(offline_trackers))
-        writer.close()
-        writer.close()
-
     def test_a_guest_without_a_host_says_so_and_can_be_closed(self, tmp_path: Path) -> None:
         guest = self.make_guest(HostRun(lambda: None))
+        assert isinstance(guest, MetricWriter)
         with pytest.raises(RuntimeError, match=f"the host has no {self.kind}"):
             guest.open(Run(tmp_path))
         guest.close()
