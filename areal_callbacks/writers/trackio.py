@@ -7,7 +7,7 @@ from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from areal_callbacks.config import MoEBalanceConfig, TrackioConfig
+from areal_callbacks.config.options import MoEBalanceConfig, TrackioConfig
 from areal_callbacks.core.names import HOTTEST_EXPERTS
 from areal_callbacks.safety.door import Call
 from areal_callbacks.safety.patches import Patches

@@ -6,7 +6,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from areal_callbacks.config import MoEBalanceConfig, WandbConfig
+from areal_callbacks.config.options import MoEBalanceConfig, WandbConfig
 from areal_callbacks.writers.expert_rows import LoadsBetweenTables
 from areal_callbacks.writers.redact import redact
 from areal_callbacks.writers.scalars import RisingStep, as_plain_scalars
