@@ -28,6 +28,7 @@ demo: $(VENV)/.demo
 	$(VENV)/bin/areal-callbacks demo $(ARGS)
 
 test: $(VENV)/.test
+	@.ci/install-browser
 	OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 check: $(VENV)/.test

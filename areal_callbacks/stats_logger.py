@@ -19,17 +19,13 @@ from typing import Any
 
 import torch.distributed as dist
 
-from areal_callbacks.config import StatsLoggerConfig
+from areal_callbacks.config import MetricsConfig, StatsLoggerConfig
 from areal_callbacks.config.files import expect_mapping, read_yaml
 from areal_callbacks.config.sections import ConfigError
 from areal_callbacks.core.types import COUNT_SUFFIX, Export, Run
-from areal_callbacks.report.writer import ReportWriter
 from areal_callbacks.safety.reporting import logger
-from areal_callbacks.writers.console import ConsoleWriter
-from areal_callbacks.writers.jsonl import JsonlWriter
-from areal_callbacks.writers.owned import owned_writers
-from areal_callbacks.writers.publisher import Publisher
-from areal_callbacks.writers.scalars import plain_scalars
+from areal_callbacks.session.outputs import make_publisher
+from areal_callbacks.writers.scalars import as_plain_scalars
 
 _SECTION = "stats_logger"
 
@@ -38,7 +34,7 @@ class StatsLogger:
     """Writes committed statistics to metrics.jsonl, the console, every configured tracker and a report; rank 0 alone.
 
     Files lie in ``<fileroot>/<experiment_name>/<trial_name>``. Trackers open with the first commit and are driven in
-    the background: a slow or failing one never holds up the loop. Works with and without a MetricsSession; a session
+    the background: a slow or failing one never delays the loop. Works with and without a MetricsSession; a session
     whose configuration has a ``stats_logger`` section writes there by itself.
 
     Args:
@@ -61,11 +57,10 @@ class StatsLogger:
         self.config = _parse(config)
         shown = {_SECTION: self.config.to_dict(), **(run_config or {})}
         name = f"{self.config.experiment_name}/{self.config.trial_name}"
-        self._publisher = Publisher(
-            [ConsoleWriter(every_export=True)],
-            run=Run(self.config.folder, shown, name),
-            synchronous=[JsonlWriter(), ReportWriter()] if report else [JsonlWriter()],
-            trackers=owned_writers(self.config),
+        self._publisher = make_publisher(
+            Run(self.config.folder, shown, name),
+            MetricsConfig(stats_logger=self.config, report=report),
+            print_every_export=True,
         )
         self._last_step = -1
 
@@ -93,7 +88,7 @@ class StatsLogger:
         items = [data] if isinstance(data, Mapping | Export) else list(data)
         for item in items:
             self._last_step = max(int(global_step), self._last_step + 1)
-            self._publisher.publish(_export(self._last_step, item))
+            self._publisher.publish(_make_export(self._last_step, item))
 
     def state_dict(self) -> dict[str, Any]:
         """The last logged step, JSON-serialisable, for a checkpoint."""
@@ -104,7 +99,7 @@ class StatsLogger:
         self._last_step = int(state["last_commit_step"])
 
     def close(self) -> None:
-        """Flush and end everything that was opened; waits for slow trackers, but not for ever. Idempotent."""
+        """Flush and end everything that was opened; waits for slow trackers, at most a minute. Idempotent."""
         self._publisher.close()
 
     def __enter__(self) -> StatsLogger:
@@ -116,9 +111,9 @@ class StatsLogger:
         self.close()
 
 
-def _export(step: int, item: Mapping[str, Any] | Export) -> Export:
+def _make_export(step: int, item: Mapping[str, Any] | Export) -> Export:
     values = item.metrics if isinstance(item, Export) else item
-    metrics = plain_scalars({key: value for key, value in values.items() if not str(key).endswith(COUNT_SUFFIX)})
+    metrics = as_plain_scalars({key: value for key, value in values.items() if not str(key).endswith(COUNT_SUFFIX)})
     if isinstance(item, Export):
         return Export(step, metrics, item.expert_loads, item.host, item.time or time.time())
     return Export(step, metrics, time=time.time())
@@ -130,14 +125,14 @@ def _parse(config: StatsLoggerConfig | Mapping[str, Any] | str | os.PathLike[str
     source: str = "argument"
     if isinstance(config, str | os.PathLike):
         source = os.fspath(config)
-        config = _section(source)
+        config = _read_section(source)
     try:
         return StatsLoggerConfig.parse(expect_mapping(config, f"{source}: {_SECTION}"))
     except ConfigError as error:
         raise ValueError(f"{source}: {error.below(_SECTION)}") from None
 
 
-def _section(path: str) -> Any:
+def _read_section(path: str) -> Any:
     document = read_yaml(path)
     if _SECTION not in document:
         raise ValueError(f"{path}: this file has no {_SECTION} section")

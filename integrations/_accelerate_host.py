@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import nn
 
 from areal_callbacks.config import MetricsConfig
+from areal_callbacks.core.file_names import ACCELERATE_TOTALS_FILE as TOTALS_FILE
 from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.topology import Topology
 from areal_callbacks.writers.base import MetricWriter
-from areal_callbacks.writers.guests import swanlab_guest, tensorboard_guest, trackio_guest, wandb_guest
+from areal_callbacks.writers.tracker_runs import HostRun
+from areal_callbacks.writers.trackers import TRACKERS, make_guests
 
 try:
     from accelerate import Accelerator
@@ -31,8 +34,6 @@ __all__ = [
     "steps_are_hidden",
     "topology_of",
 ]
-
-TOTALS_FILE = "areal_callbacks.json"
 
 
 def size_of(accelerator: Accelerator, dimension: str) -> int:
@@ -80,15 +81,9 @@ def guests_of(accelerator: Accelerator, config: MetricsConfig, gives_step: Calla
         gives_step: the coming ``accelerator.log`` passes a step.
     """
 
-    def tracker(name: str) -> Any:
+    def find(name: str) -> Any:
         return next((tracker.tracker for tracker in accelerator.trackers if tracker.name == name), None)
 
     names = {str(getattr(kind, "value", getattr(kind, "name", kind))) for kind in accelerator.log_with}
-    balance = config.moe_balance
-    guests: dict[str, Callable[[], MetricWriter]] = {
-        "wandb": lambda: wandb_guest(balance, lambda: tracker("wandb"), step_key=None, gives_step=gives_step),
-        "tensorboard": lambda: tensorboard_guest(balance, lambda: tracker("tensorboard")),
-        "swanlab": lambda: swanlab_guest(balance, lambda: tracker("swanlab")),
-        "trackio": lambda: trackio_guest(balance, lambda: tracker("trackio")),
-    }
-    return [make() for name, make in guests.items() if name in names]
+    runs = [(name, HostRun(partial(find, name), passes_step=gives_step)) for name in TRACKERS if name in names]
+    return make_guests(runs, config.moe_balance)

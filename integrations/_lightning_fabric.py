@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from areal_callbacks.config import MetricsConfig
+from areal_callbacks.core.file_names import RUN_FOLDER
 from areal_callbacks.integrations._lightning_host import guests_of, topology_of
 from areal_callbacks.safety.door import Call, Observer, attempt, guarded
 from areal_callbacks.safety.patches import Patches
@@ -92,4 +93,4 @@ class FabricRun(Observer):
 def _folder_of(fabric: Any) -> Path | None:
     """Beside the loggers' files."""
     folder = next((logger.log_dir for logger in fabric.loggers if getattr(logger, "log_dir", None)), None)
-    return None if folder is None else Path(folder, "areal_metrics")
+    return None if folder is None else Path(folder, RUN_FOLDER)

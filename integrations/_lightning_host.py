@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from areal_callbacks.topology import Topology
-from areal_callbacks.writers.guests import tensorboard_guest, wandb_guest
+from areal_callbacks.writers.tracker_runs import HostRun
+from areal_callbacks.writers.trackers import make_guests
 
 if TYPE_CHECKING:
     from areal_callbacks.config import MetricsConfig
@@ -23,6 +24,8 @@ except ImportError:
 
 __all__ = ["Callback", "LightningModule", "Trainer", "guests_of", "topology_of"]
 
+_LOGGERS = {"WandbLogger": "wandb", "TensorBoardLogger": "tensorboard"}
+
 
 def topology_of(strategy: Any) -> Topology:
     """By the device mesh of the strategy, if it has one."""
@@ -32,12 +35,10 @@ def topology_of(strategy: Any) -> Topology:
 
 def guests_of(loggers: Iterable[Any], config: MetricsConfig) -> list[MetricWriter]:
     """What a row of scalars cannot carry, into the loggers' own runs, which exist on the main process only."""
-    guests: list[MetricWriter] = []
-    for logger in loggers:
-        names = {cls.__name__ for cls in type(logger).__mro__}
-        run = functools.partial(getattr, logger, "experiment")
-        if "WandbLogger" in names:
-            guests.append(wandb_guest(config.moe_balance, run, step_key="trainer/global_step"))
-        elif "TensorBoardLogger" in names:
-            guests.append(tensorboard_guest(config.moe_balance, run))
-    return guests
+    runs = [
+        (tracker, HostRun(functools.partial(getattr, logger, "experiment"), step_key="trainer/global_step"))
+        for logger in loggers
+        for name, tracker in _LOGGERS.items()
+        if any(cls.__name__ == name for cls in type(logger).__mro__)
+    ]
+    return make_guests(runs, config.moe_balance)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from areal_callbacks.config import MetricsConfig
+from areal_callbacks.core.file_names import RUN_FOLDER
 from areal_callbacks.integrations._lightning_host import LightningModule, Trainer, guests_of, topology_of
 from areal_callbacks.safety.door import Call, Observer, attempt, guarded
 from areal_callbacks.safety.patches import Patches
@@ -99,7 +100,7 @@ class LightningRun(Observer):
 
 
 def _folder_of(trainer: Trainer) -> Path:
-    return Path(trainer.log_dir or trainer.default_root_dir, "areal_metrics")
+    return Path(trainer.log_dir or trainer.default_root_dir, RUN_FOLDER)
 
 
 def _logs_now(trainer: Trainer, module: LightningModule) -> bool:

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
 from torch import nn
 
 from areal_callbacks.config import MetricsConfig, MetricsOptions
+from areal_callbacks.core.file_names import MEGATRON_TOTALS_FILE, RUN_FOLDER
 from areal_callbacks.core.types import Export
 from areal_callbacks.integrations._megatron_session import MegatronSession, attach
 from areal_callbacks.safety.door import attempt, guarded_entry
 from areal_callbacks.session.saved_totals import SavedTotals
 from areal_callbacks.session.schedule import LoggingEvents
 from areal_callbacks.writers.base import MetricWriter
-from areal_callbacks.writers.guests import tensorboard_guest, wandb_guest
+from areal_callbacks.writers.tracker_runs import HostRun
+from areal_callbacks.writers.trackers import make_guests
 
 try:
     from megatron.bridge.training.callbacks import Callback as _Base
 except ImportError:
     _Base = object
-
-TOTALS_FILE = "areal_metrics_totals.json"
-"""Beside Megatron's checkpoints: iteration → totals."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,8 @@ class Host:
 
     def guests(self, config: MetricsConfig) -> list[MetricWriter]:
         """Writers of what plain scalars cannot carry."""
-        guests: list[MetricWriter] = []
-        if self.tensorboard is not None:
-            guests.append(tensorboard_guest(config.moe_balance, lambda: self.tensorboard))
-        if self.wandb is not None:
-            guests.append(wandb_guest(config.moe_balance, lambda: self.wandb, step_key=None))
-        return guests
+        names = [name for name in ("tensorboard", "wandb") if getattr(self, name) is not None]
+        return make_guests([(name, HostRun(partial(getattr, self, name))) for name in names], config.moe_balance)
 
     def log(self, export: Export) -> None:
         """Scalars into its trackers, at its iteration; a tracker that raises is reported once."""
@@ -88,7 +84,7 @@ class TrainingRun:
         self, host: Host, model: nn.Module | Sequence[nn.Module], config: MetricsConfig, writer_rank: int | None
     ) -> None:
         self._host = host
-        folder = config.output_dir or (host.save and str(Path(host.save, "areal_metrics")))
+        folder = config.output_dir or (host.save and str(Path(host.save, RUN_FOLDER)))
         self.session: MegatronSession = attach(
             model,
             config=config,
@@ -100,7 +96,7 @@ class TrainingRun:
         self._events = LoggingEvents(self.session, host.iteration)
         self.is_over = False
         if config.resume_totals and host.load and host.iteration > 0:
-            totals = SavedTotals(Path(host.load, TOTALS_FILE)).read(host.iteration)
+            totals = SavedTotals(Path(host.load, MEGATRON_TOTALS_FILE)).read(host.iteration)
             if totals is not None:
                 self.session.load_state_dict(totals)
 
@@ -119,7 +115,7 @@ class TrainingRun:
         """The host saves a checkpoint: the totals in it are whole. Collective."""
         self._events.reduce(max(self._events.progress, iteration))
         if self._host.save and self.session.topology.is_writer:
-            SavedTotals(Path(self._host.save, TOTALS_FILE)).write(self.session.state_dict(), iteration)
+            SavedTotals(Path(self._host.save, MEGATRON_TOTALS_FILE)).write(self.session.state_dict(), iteration)
 
     def end(self) -> None:
         """Training is over: export the rest and close; a checkpoint may still follow. Collective."""

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from areal_callbacks.integrations._transformers_host import Trainer, integration_utils
-from areal_callbacks.writers.guests import swanlab_guest, tensorboard_guest, trackio_guest, wandb_guest
+from areal_callbacks.writers.tracker_runs import HostRun
+from areal_callbacks.writers.trackers import make_guests
 
 if TYPE_CHECKING:
     from areal_callbacks.config import MetricsConfig
     from areal_callbacks.writers.base import MetricWriter
 
-_STEP_KEY = "train/global_step"
+_CALLBACKS = {
+    "wandb": integration_utils.WandbCallback,
+    "tensorboard": integration_utils.TensorBoardCallback,
+    "swanlab": integration_utils.SwanLabCallback,
+    "trackio": integration_utils.TrackioCallback,
+}
 
 
 def guests_of(trainer: Trainer, config: MetricsConfig) -> list[MetricWriter]:
-    """A guest for every tracker callback of this trainer; none without MoE balance, which is all that they show."""
-    guests: list[MetricWriter] = []
-    balance = config.moe_balance
-    for callback in trainer.callback_handler.callbacks if balance.enabled else ():
-        if isinstance(callback, integration_utils.WandbCallback):
-            guests.append(wandb_guest(balance, step_key=_STEP_KEY))
-        elif isinstance(callback, integration_utils.TensorBoardCallback):
-            guests.append(tensorboard_guest(balance, partial(getattr, callback, "tb_writer")))
-        elif isinstance(callback, integration_utils.SwanLabCallback):
-            guests.append(swanlab_guest(balance))
-        elif isinstance(callback, integration_utils.TrackioCallback):
-            guests.append(trackio_guest(balance))
-    return guests
+    """A guest for every tracker callback of this trainer."""
+    return make_guests(_find_runs(trainer), config.moe_balance)
+
+
+def _find_runs(trainer: Trainer) -> Iterator[tuple[str, HostRun]]:
+    for callback in trainer.callback_handler.callbacks:
+        for name, kind in _CALLBACKS.items():
+            if isinstance(callback, kind):
+                find = partial(getattr, callback, "tb_writer") if name == "tensorboard" else None
+                yield name, HostRun(find, step_key="train/global_step")

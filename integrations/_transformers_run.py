@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from areal_callbacks.core.file_names import RUN_FOLDER
 from areal_callbacks.integrations._transformers_guests import guests_of
 from areal_callbacks.integrations._transformers_host import (
     Trainer,
@@ -50,7 +51,7 @@ class TransformersRun(Observer):
         self.is_over = False
         self.session = MetricsSession(
             config.for_split_sequences(trainer.get_sp_size()),
-            output_dir=Path(trainer.args.output_dir, "areal_metrics"),
+            output_dir=Path(trainer.args.output_dir, RUN_FOLDER),
             name=trainer.args.run_name or "",
             guests=attempt("transformers:guests", "no tables in the trackers", guests_of, trainer, config) or (),
         )

@@ -119,7 +119,7 @@ def test_a_plain_loop_logs_to_the_trackers_of_its_configuration(offline_trackers
 
 
 @pytest.mark.slow
-def test_nobody_is_asked_to_log_in_and_the_exit_flushes(tmp_path: Path) -> None:
+def test_no_login_prompt_appears_and_the_exit_flushes(tmp_path: Path) -> None:
     code = """
 import sys
 from areal_callbacks import StatsLogger

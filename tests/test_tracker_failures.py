@@ -11,50 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.readback import (
-    jsonl_rows,
-    messages,
-    offline_environment,
-    swanlab_rows,
-    tensorboard_rows,
-    trackio_rows,
-    wandb_file,
-    wandb_rows,
-)
+from support.everywhere import NAMES, everywhere, files_of, read_tracker
+from support.readback import jsonl_rows, messages, offline_environment, swanlab_rows
 
 from areal_callbacks import StatsLogger
+from areal_callbacks.config import MoEBalanceConfig, StatsLoggerConfig
 from areal_callbacks.core.types import Export, Run
+from areal_callbacks.writers.base import MetricWriter
 from areal_callbacks.writers.jsonl import JsonlWriter
 from areal_callbacks.writers.publisher import Publisher
-from areal_callbacks.writers.swanlab import SwanlabWriter
-from areal_callbacks.writers.tensorboard import TensorBoardWriter
-from areal_callbacks.writers.trackio import TrackioWriter
-from areal_callbacks.writers.wandb import WandbWriter
+from areal_callbacks.writers.trackers import make_writers
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # W&B starts its service beside threads
 
 EXPECTED = {step: {"a": step / 2} for step in range(5)}
-
-
-def configuration(root: Path, name: str) -> dict[str, Any]:
-    return {
-        "experiment_name": name,
-        "fileroot": str(root),
-        "wandb": {"mode": "offline"},
-        "swanlab": {"mode": "offline"},
-        "trackio": {},
-        "tensorboard": {"path": str(root / "tb")},
-    }
-
-
-def rows_of(tracker: str, root: Path, name: str) -> dict[int, dict[str, float]]:
-    folder = root / name / "trial"
-    return {
-        "wandb": lambda: wandb_rows(wandb_file(folder)),
-        "swanlab": lambda: swanlab_rows(folder),
-        "trackio": lambda: trackio_rows(name, "trial"),
-        "tensorboard": lambda: tensorboard_rows(root / "tb"),
-    }[tracker]()
 
 
 @pytest.mark.parametrize(
@@ -73,46 +43,46 @@ def rows_of(tracker: str, root: Path, name: str) -> dict[int, dict[str, float]]:
 def test_a_tracker_that_cannot_open_costs_only_itself(
     offline_trackers: Path, caplog: pytest.LogCaptureFixture, broken: str, section: dict[str, Any], message: str
 ) -> None:
-    name = f"open-{broken}"
-    with StatsLogger({**configuration(offline_trackers, name), broken: section}) as logger:
+    config = everywhere(offline_trackers, experiment_name=f"open-{broken}")
+    with StatsLogger({**config, broken: section}) as logger:
         for step, row in EXPECTED.items():
             logger.commit(0, step, step, row)
-    assert jsonl_rows(offline_trackers / name / "trial") == EXPECTED
-    for tracker in {"wandb", "swanlab", "trackio", "tensorboard"} - {broken}:
-        assert rows_of(tracker, offline_trackers, name) == EXPECTED, tracker
+    assert jsonl_rows(files_of(config)) == EXPECTED
+    for tracker in set(NAMES) - {broken}:
+        assert read_tracker(tracker, config) == EXPECTED, tracker
     (told,) = messages(caplog)
     assert told.startswith(message)
 
 
 @pytest.mark.parametrize("failing", ["wandb", "swanlab"])
-def test_a_run_that_somebody_finishes_meanwhile_costs_only_itself(
+def test_a_run_that_is_finished_meanwhile_costs_only_itself(
     offline_trackers: Path, caplog: pytest.LogCaptureFixture, failing: str
 ) -> None:
     import swanlab
     import wandb
 
-    name = f"finished-{failing}"
-    run = Run(offline_trackers / name / "trial", name="trial")
-    writers = {
-        "wandb": WandbWriter(project="p"),
-        "swanlab": SwanlabWriter(project="p"),
-        "trackio": TrackioWriter(project=name),
-        "tensorboard": TensorBoardWriter(offline_trackers / "tb"),
-    }
-    publisher = Publisher([], run=run, synchronous=[JsonlWriter(), writers[failing]],
-                          trackers=[writer for key, writer in writers.items() if key != failing])  # fmt: skip
+    config = everywhere(offline_trackers, experiment_name=f"finished-{failing}")
+    writers = {_name_of(writer): writer for writer in make_writers(StatsLoggerConfig(**config), MoEBalanceConfig())}
+    failed = writers.pop(failing)
+    publisher = Publisher(
+        [], run=Run(files_of(config)), synchronous=[JsonlWriter(), failed], trackers=list(writers.values())
+    )
     for step, row in EXPECTED.items():
         publisher.publish(Export(step, row))
         if step == 1:
             wandb.finish() if failing == "wandb" else swanlab.finish()
     publisher.close()
-    assert jsonl_rows(run.output_dir) == EXPECTED
-    for tracker in writers.keys() - {failing}:
-        assert rows_of(tracker, offline_trackers, name) == EXPECTED, tracker
-    assert rows_of(failing, offline_trackers, name) == {step: EXPECTED[step] for step in (0, 1)}
+    assert jsonl_rows(files_of(config)) == EXPECTED
+    for tracker in writers:
+        assert read_tracker(tracker, config) == EXPECTED, tracker
+    assert read_tracker(failing, config) == {step: EXPECTED[step] for step in (0, 1)}
     told = [message for message in messages(caplog) if "offline" not in message]
     assert len(told) == 1
     assert "failed to write and is switched off" in told[0]
+
+
+def _name_of(writer: MetricWriter) -> str:
+    return type(writer).__name__.removesuffix("Writer").lower()
 
 
 class Hanging:
@@ -134,21 +104,20 @@ class Hanging:
         pass
 
 
-def test_a_tracker_that_hangs_holds_up_nobody(offline_trackers: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_tracker_that_hangs_delays_no_other(offline_trackers: Path, caplog: pytest.LogCaptureFixture) -> None:
     hanging = Hanging()
-    run = Run(offline_trackers / "hang" / "trial", name="trial")
-    trackers = [hanging, WandbWriter(project="p"), SwanlabWriter(project="p"), TrackioWriter(project="hang")]
-    board = TensorBoardWriter(offline_trackers / "tb")
-    publisher = Publisher([], run=run, synchronous=[JsonlWriter()], trackers=[*trackers, board])
+    config = everywhere(offline_trackers, experiment_name="hang")
+    trackers = make_writers(StatsLoggerConfig(**config), MoEBalanceConfig())
+    publisher = Publisher([], run=Run(files_of(config)), synchronous=[JsonlWriter()], trackers=[hanging, *trackers])
     begin = time.perf_counter()
     for step, row in EXPECTED.items():
         publisher.publish(Export(step, row))
     assert time.perf_counter() - begin < 2
     publisher.close(timeout=6)
     hanging.released.set()
-    assert jsonl_rows(run.output_dir) == EXPECTED
-    for tracker in ("wandb", "swanlab", "trackio", "tensorboard"):
-        assert rows_of(tracker, offline_trackers, "hang") == EXPECTED, tracker
+    assert jsonl_rows(files_of(config)) == EXPECTED
+    for tracker in NAMES:
+        assert read_tracker(tracker, config) == EXPECTED, tracker
     told = [message for message in messages(caplog) if "offline" not in message]
     assert len(told) == 1
     assert "Hanging did not finish within" in told[0]

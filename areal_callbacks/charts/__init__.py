@@ -20,6 +20,8 @@ import re
 from importlib.resources import files
 from typing import Any
 
+from areal_callbacks.core.names import name_max_over_ideal
+
 CHARTS = {
     "moe_layer_expert_heatmap": "MoE layer × expert load",
     "moe_single_layer_bar": "MoE experts of one layer",
@@ -41,7 +43,7 @@ def load_chart(name: str, *, defaults: bool = True, layers: int = MOST_LAYERS, s
         defaults: keep the defaults of the placeholders, as for pasting into the chart editor. W&B's presets take
             placeholders without them.
         layers: how many layers ``moe_step_layer_history`` looks for; those that a run lacks are not drawn.
-        stack: whose layers that chart looks for; the main decoder's by default.
+        stack: of the layers that this chart looks for; by default the main decoder.
 
     Raises:
         ValueError: no chart of that name, or no layer.
@@ -54,9 +56,5 @@ def load_chart(name: str, *, defaults: bool = True, layers: int = MOST_LAYERS, s
     specification: dict[str, Any] = json.loads(text if defaults else _PLACEHOLDER.sub(r"${\1:\2}", text))
     for step in specification.get("transform", ()):
         if "fold" in step:
-            step["fold"] = [_layer_key(stack, layer) for layer in range(layers)]
+            step["fold"] = [name_max_over_ideal(stack, layer) for layer in range(layers)]
     return specification
-
-
-def _layer_key(stack: str, layer: int) -> str:
-    return "/".join(part for part in ("moe_balance", stack, f"layer_{layer}", "max_over_ideal") if part)

@@ -1,4 +1,4 @@
-"""Whole expert-load tables out of metrics.jsonl, or out of table files downloaded from W&B.
+"""Complete expert-load tables, read from metrics.jsonl or from table files downloaded from W&B.
 
 W&B's preview of a table ends at 10,000 rows; the artifact and metrics.jsonl hold all of them.
 """
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from areal_callbacks.core.balance import load_percentages, max_over_ideal
+from areal_callbacks.core.file_names import METRICS_FILE
 from areal_callbacks.writers.jsonl import ExpertLoadsRecord, read_metrics
 
 TABLE_SUFFIX = ".table.json"
@@ -25,7 +27,7 @@ class LayerTable:
     """The rows of one layer in one table.
 
     Attributes:
-        source: the step of an export, or what tells a downloaded table from the others.
+        source: the step of an export, or what distinguishes a downloaded table from the others.
         stack: empty for the main decoder.
         layer: global and zero-based.
         tokens: routed assignments per expert, in the order of the experts.
@@ -41,8 +43,7 @@ class LayerTable:
     @property
     def max_over_ideal(self) -> float:
         """``max(c) / (sum(c) / E)``; 0 for an empty layer."""
-        total = sum(self.tokens)
-        return max(self.tokens) * len(self.tokens) / total if total else 0.0
+        return max_over_ideal(self.tokens)
 
     @property
     def truncated(self) -> bool:
@@ -50,7 +51,7 @@ class LayerTable:
         return any(self.percent) and abs(sum(self.percent) - 100) > 1e-3
 
 
-def layers_of_metrics(path: Path, steps: Iterable[int] = ()) -> Iterator[LayerTable]:
+def read_layers_of_metrics(path: Path, steps: Iterable[int] = ()) -> Iterator[LayerTable]:
     """Every layer of every export of a metrics.jsonl, or of the given steps; of a repeated step the later export."""
     wanted = set(steps)
     latest: dict[tuple[int, str, int], list[int]] = {}
@@ -58,52 +59,51 @@ def layers_of_metrics(path: Path, steps: Iterable[int] = ()) -> Iterator[LayerTa
         if isinstance(record, ExpertLoadsRecord) and (not wanted or record.step in wanted):
             latest.update(((record.step, record.stack, layer), row) for layer, row in zip(record.layers, record.counts))
     for (step, stack, layer), counts in sorted(latest.items()):
-        total = sum(counts)
-        yield LayerTable(step, stack, layer, counts, [100 * count / total if total else 0.0 for count in counts])
+        yield LayerTable(step, stack, layer, counts, load_percentages(counts))
 
 
-def layers_of_tables(path: Path) -> Iterator[LayerTable]:
+def read_layers_of_tables(path: Path) -> Iterator[LayerTable]:
     """Every layer of a downloaded table file, or of all such files below a folder.
 
     Raises:
         ValueError: there is no such file, or one is no expert-load table.
     """
-    files = [path] if path.is_file() else sorted(path.rglob(f"*expert_loads*{TABLE_SUFFIX}"), key=_natural)
+    files = [path] if path.is_file() else sorted(path.rglob(f"*expert_loads*{TABLE_SUFFIX}"), key=_split_digits)
     if not files:
-        raise ValueError(f"{path}: no metrics.jsonl and no *expert_loads*{TABLE_SUFFIX} below it")
+        raise ValueError(f"{path}: no {METRICS_FILE} and no *expert_loads*{TABLE_SUFFIX} below it")
     for file in files:
-        yield from _layers_of_table(file)
+        yield from _read_layers_of_table(file)
 
 
-def _layers_of_table(file: Path) -> Iterator[LayerTable]:
+def _read_layers_of_table(file: Path) -> Iterator[LayerTable]:
     try:
-        layers = _experts_by_layer(json.loads(file.read_text(encoding="utf-8")))
+        layers = _group_by_layer(json.loads(file.read_text(encoding="utf-8")))
     except (ValueError, LookupError, TypeError, OverflowError) as error:
         raise ValueError(f"{file}: not a table with the columns {', '.join(_COLUMNS)}: {error}") from error
     for (stack, number), experts in sorted(layers.items()):
         experts.sort()
-        yield LayerTable(_source(file), stack, number, [row[1] for row in experts], [row[2] for row in experts])
+        yield LayerTable(_name_source(file), stack, number, [row[1] for row in experts], [row[2] for row in experts])
 
 
-def _experts_by_layer(table: Any) -> dict[tuple[str, int], list[tuple[int, int, float]]]:
+def _group_by_layer(table: Any) -> dict[tuple[str, int], list[tuple[int, int, float]]]:
     """(stack, layer) → (expert, tokens, load percent) of every row."""
     columns: list[str] = table["columns"]
-    places = [columns.index(name) for name in _COLUMNS]
-    stack_place = columns.index("stack") if "stack" in columns else None
+    indices = [columns.index(name) for name in _COLUMNS]
+    stack_index = columns.index("stack") if "stack" in columns else None
     layers: dict[tuple[str, int], list[tuple[int, int, float]]] = {}
     for row in table["data"]:
-        layer, expert, tokens, percent = (float(str(row[place])) for place in places)
-        stack = "" if stack_place is None else str(row[stack_place] or "")
+        layer, expert, tokens, percent = (float(str(row[index])) for index in indices)
+        stack = "" if stack_index is None else str(row[stack_index] or "")
         layers.setdefault((stack, int(layer)), []).append((int(expert), int(tokens), percent))
     return layers
 
 
-def _source(file: Path) -> str:
+def _name_source(file: Path) -> str:
     """The version in the name of the artifact's folder, or the file's name."""
     versions = (_VERSION.search(parent.name) for parent in file.parents)
     return next((version.group(1) for version in versions if version), file.name.removesuffix(TABLE_SUFFIX))
 
 
-def _natural(path: Path) -> list[tuple[int, str]]:
-    """v2 before v10."""
+def _split_digits(path: Path) -> list[tuple[int, str]]:
+    """A sort key that puts v2 before v10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path))]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from areal_callbacks.report import FILE_NAME, build_report, find_metrics
+from areal_callbacks.core.file_names import REPORT_FILE
+from areal_callbacks.report import build_report, find_metrics
 
 
 @click.command("report")
@@ -27,7 +28,7 @@ def command(paths: tuple[str, ...], output: Path | None, names: tuple[str, ...],
     """
     try:
         if output is None:
-            output = find_metrics(paths[0]).parent / FILE_NAME if len(paths) == 1 else Path(FILE_NAME)
+            output = find_metrics(paths[0]).parent / REPORT_FILE if len(paths) == 1 else Path(REPORT_FILE)
         build_report(paths, output, names=names or None)
     except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error

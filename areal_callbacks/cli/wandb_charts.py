@@ -12,7 +12,7 @@ from typing import Any, TextIO
 import click
 
 from areal_callbacks.charts import CHARTS, MOST_LAYERS, load_chart
-from areal_callbacks.charts.recovery import TABLE_SUFFIX, LayerTable, layers_of_metrics, layers_of_tables
+from areal_callbacks.charts.recovery import TABLE_SUFFIX, LayerTable, read_layers_of_metrics, read_layers_of_tables
 from areal_callbacks.report.locate import find_metrics
 
 
@@ -103,9 +103,9 @@ def _layers(source: Path, steps: tuple[int, ...]) -> tuple[str, Iterator[LayerTa
     """The name of the first column, and the layers."""
     if source.name.endswith(TABLE_SUFFIX) or (source.is_dir() and not _has_metrics(source)):
         if steps:
-            raise ValueError("--step: W&B's table files do not tell their step, metrics.jsonl does")
-        return "table", layers_of_tables(source)
-    return "step", layers_of_metrics(find_metrics(source), steps)
+            raise ValueError("--step: W&B's table files do not contain their step, metrics.jsonl does")
+        return "table", read_layers_of_tables(source)
+    return "step", read_layers_of_metrics(find_metrics(source), steps)
 
 
 def _has_metrics(folder: Path) -> bool:
@@ -121,8 +121,8 @@ def _rows(known: str, layers: list[LayerTable], summary: bool) -> Iterator[Itera
     names = ["max_over_ideal"] if summary else ["expert", "tokens", "load_percent"]
     yield [known, *(["stack"] if stacks else []), "layer", *names]
     for layer in layers:
-        place = [layer.source, *([layer.stack] if stacks else []), layer.layer]
+        start = [layer.source, *([layer.stack] if stacks else []), layer.layer]
         if summary:
-            yield [*place, layer.max_over_ideal]
+            yield [*start, layer.max_over_ideal]
         else:
-            yield from ([*place, expert, *row] for expert, row in enumerate(zip(layer.tokens, layer.percent)))
+            yield from ([*start, expert, *row] for expert, row in enumerate(zip(layer.tokens, layer.percent)))

@@ -8,10 +8,6 @@ from areal_callbacks.config.options import (
     MoEBalanceConfig,
     PPOConfig,
     StatsLoggerConfig,
-    SwanlabConfig,
-    TensorBoardConfig,
-    TrackioConfig,
-    WandbConfig,
 )
 from areal_callbacks.config.sections import ConfigError, Section
 
@@ -25,8 +21,4 @@ __all__ = [
     "PPOConfig",
     "Section",
     "StatsLoggerConfig",
-    "SwanlabConfig",
-    "TensorBoardConfig",
-    "TrackioConfig",
-    "WandbConfig",
 ]

@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from areal_callbacks.core.numbers import as_number, read_local_scalar
 from areal_callbacks.core.records import Key, Records, output_names, pool
 from areal_callbacks.core.summary import EMPTY, empty_rows, merge_rows_, summarise_number
 from areal_callbacks.core.types import ReduceType
+from areal_callbacks.safety.reporting import report_once
 
 _FIRST_ROWS = 2
 
@@ -25,10 +27,11 @@ class Accumulator:
         self._blocks: dict[torch.device, _Block] = {}
 
     def add_scalars(self, prefix: str, values: Mapping[str, Any]) -> None:
-        """Fold one number into each scalar ``prefix + name``; all or, if one of them cannot be taken, none."""
-        numbers = {
+        """Fold one number into each scalar ``prefix + name``; all or, if one of them is refused, none."""
+        found = {
             prefix + name: value if value.__class__ is float else _number(name, value) for name, value in values.items()
         }
+        numbers = {key: value for key, value in found.items() if value is not None}
         new = [key for key in numbers if key not in self._scalars]
         if new:
             self._claim(dict.fromkeys(new, ReduceType.SCALAR))
@@ -134,16 +137,25 @@ def _outlasting(rows: Tensor) -> Tensor:
         return rows.clone() if rows.is_inference() else rows
 
 
-def _number(name: str, value: Any) -> float | Tensor:
-    """A number as a float, a one-element tensor as the summary of it; ValueError for anything else."""
-    if isinstance(value, Tensor):
-        if value.numel() != 1 or value.is_complex():
-            raise ValueError(f"scalar {name!r} must be one real number, got a tensor of shape {list(value.shape)}")
-        number = value.detach()
-        return summarise_number(number.cpu() if number.device.type == "mps" else number)
-    try:
-        if hasattr(value, "__float__"):
-            return float(value)
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise ValueError(f"scalar {name!r} must be a real number, got {value!r} ({type(value).__name__})")
+def _number(name: str, value: Any) -> float | Tensor | None:
+    """A number as a float, a one-element tensor as the summary of it; ValueError for anything else.
+
+    None, with one message, for a tensor whose value is not on this rank: raising there would end a training loop that
+    records the gradient norm of sharded parameters.
+    """
+    if not isinstance(value, Tensor):
+        number = as_number(value)
+        if number is None:
+            raise ValueError(f"scalar {name!r} must be a real number, got {value!r} ({type(value).__name__})")
+        return float(number)
+    if value.numel() != 1 or value.is_complex():
+        raise ValueError(f"scalar {name!r} must be one real number, got a tensor of shape {list(value.shape)}")
+    scalar = read_local_scalar(value)
+    if scalar is None:
+        report_once(
+            f"scalar:{name}",
+            f"scalar {name!r} is left out: it is a meta or fake tensor, or a DTensor of which every rank holds a part"
+            " (record its full_tensor())",
+        )
+        return None
+    return summarise_number(scalar.cpu() if scalar.device.type == "mps" else scalar)

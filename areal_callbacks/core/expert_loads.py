@@ -10,9 +10,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from areal_callbacks.core import balance
+from areal_callbacks.core.names import name_layer, name_max_over_ideal
+
 
 class ExpertRow(NamedTuple):
-    """One line of the expert table. ``load_percent`` sums to 100 over a non-empty layer and is 0 in an empty one."""
+    """One row of the expert table. ``load_percent`` sums to 100 over a non-empty layer and is 0 in an empty one."""
 
     stack: str
     layer: int
@@ -31,13 +34,12 @@ class LayerLoads(NamedTuple):
     @property
     def prefix(self) -> str:
         """``moe_balance/layer_<id>``, with the stack between for all but the main decoder (stack ``""``)."""
-        return "/".join(part for part in ("moe_balance", self.stack, f"layer_{self.layer}") if part)
+        return name_layer(self.stack, self.layer)
 
     @property
     def max_over_ideal(self) -> float:
         """``max(c) / (sum(c) / E)``: 1 is perfect balance, E a single busy expert; 0 for an empty layer."""
-        total = int(self.counts.sum())
-        return int(self.counts.max()) * len(self.counts) / total if total else 0.0
+        return balance.max_over_ideal(self.counts.tolist())
 
     @property
     def dead_experts(self) -> int:
@@ -61,8 +63,11 @@ class LayerLoads(NamedTuple):
 
     def percentages(self) -> list[float]:
         """Expert load percentages, ``100 * c / sum(c)``."""
-        total = int(self.counts.sum())
-        return (self.counts.double() * (100.0 / total)).tolist() if total else [0.0] * len(self.counts)
+        return balance.load_percentages(self.counts.tolist())
+
+    def over_ideal(self) -> list[float]:
+        """The load of every expert over the ideal one, ``c / (sum(c) / E)``; zeros for an empty layer."""
+        return [percent * len(self.counts) / 100 for percent in self.percentages()]
 
 
 @dataclass(frozen=True)
@@ -88,14 +93,13 @@ class ExpertLoads:
 
     def rows(self) -> Iterator[ExpertRow]:
         """Every (layer, expert) as one row, layer by layer, experts in their fixed order."""
-        for stack, layer, counts in self.layers:
-            percentages = LayerLoads(stack, layer, counts).percentages()
-            for expert, (tokens, percent) in enumerate(zip(counts.tolist(), percentages)):
-                yield ExpertRow(stack, layer, expert, tokens, percent)
+        for layer in self.layers:
+            for expert, (tokens, percent) in enumerate(zip(layer.counts.tolist(), layer.percentages())):
+                yield ExpertRow(layer.stack, layer.layer, expert, tokens, percent)
 
     def max_over_ideal(self) -> dict[str, float]:
         """``{"moe_balance/layer_<id>/max_over_ideal": ratio}`` for every layer."""
-        return {f"{layer.prefix}/max_over_ideal": layer.max_over_ideal for layer in self.layers}
+        return {name_max_over_ideal(layer.stack, layer.layer): layer.max_over_ideal for layer in self.layers}
 
     def worst(self, count: int = 3) -> list[LayerLoads]:
         """The most imbalanced layers, worst first."""

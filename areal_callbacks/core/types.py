@@ -1,4 +1,4 @@
-"""The vocabulary that the other modules share: how a metric reduces, and what an export is."""
+"""What the other modules share: how a metric reduces, what an export is, and what a run is."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from areal_callbacks.core.expert_loads import ExpertLoads
+from areal_callbacks.core.file_names import REPORT_FILE
 
 COUNT_SUFFIX = "__count"
 
@@ -61,11 +62,11 @@ class Export:
 
 @dataclass(frozen=True)
 class Run:
-    """What a writer learns when it opens: where it may write, and a configuration that holds no secrets.
+    """What a writer is told when it opens.
 
     Attributes:
-        output_dir: the folder of this run's files; exists.
-        config: JSON-serialisable configuration, secrets redacted.
+        output_dir: the folder of this run's files; may have to be made.
+        config: JSON-serialisable configuration. Writers redact its secrets.
         name: a name for people, e.g. the output folder of the host.
     """
 
@@ -75,5 +76,10 @@ class Run:
 
     @property
     def report(self) -> Path:
-        """Where the report of this run lies once it is closed, if one is wanted."""
-        return self.output_dir / "report.html"
+        """Where the report of this run is written when the run closes, if one is wanted."""
+        return self.output_dir / REPORT_FILE
+
+    @property
+    def finished_report(self) -> Path | None:
+        """The report, once it is written."""
+        return self.report if self.report.exists() else None

@@ -2,6 +2,6 @@
 
 from areal_callbacks.report.build import build_report
 from areal_callbacks.report.locate import find_metrics
-from areal_callbacks.report.writer import FILE_NAME, ReportWriter
+from areal_callbacks.report.writer import ReportWriter
 
-__all__ = ["FILE_NAME", "ReportWriter", "build_report", "find_metrics"]
+__all__ = ["ReportWriter", "build_report", "find_metrics"]

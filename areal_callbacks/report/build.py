@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from areal_callbacks.report.history import read_history
-from areal_callbacks.report.locate import find_metrics, run_names
+from areal_callbacks.report.locate import find_metrics, name_runs
 from areal_callbacks.report.page import render
-from areal_callbacks.report.payload import payload
+from areal_callbacks.report.payload import make_payload
 
 
 def build_report(paths: Sequence[str | Path], output: str | Path, *, names: Sequence[str] | None = None) -> Path:
@@ -32,9 +32,9 @@ def build_report(paths: Sequence[str | Path], output: str | Path, *, names: Sequ
     if names is not None and len(names) != len(paths):
         raise ValueError(f"names: {len(names)} for {len(paths)} runs: {', '.join(map(repr, names))}")
     files = [find_metrics(path) for path in paths]
-    histories = [read_history(file, name) for file, name in zip(files, names or run_names(files))]
+    histories = [read_history(file, name) for file, name in zip(files, names or name_runs(files))]
     title = " · ".join(history.name for history in histories)
-    return _replace(Path(output), render(payload(histories), f"{title} · training report"))
+    return _replace(Path(output), render(make_payload(histories), f"{title} · training report"))
 
 
 def _replace(output: Path, text: str) -> Path:

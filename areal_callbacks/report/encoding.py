@@ -1,7 +1,8 @@
 """Numbers as short text and expert loads as compressed bytes: what the page decodes again.
 
-Scalars are lines of text, ``key<TAB>indices<TAB>values``: indices are differences between places in the run's steps and
-empty if the series has a value at every step; values have seven significant digits, whole numbers all of theirs.
+Scalars are lines of text, ``key<TAB>indices<TAB>values``: indices are those of the run's steps, each as the difference
+to the one before, and empty if the series has a value at every step; values have seven significant digits, whole
+numbers all of theirs.
 
 Expert loads are whole numbers spread over many orders of magnitude. Each becomes ``0`` or ``1 + round(log(count) / s)``
 with ``s = 0.002``: within 0.1 % of the count, and the count itself below 500. The difference to the snapshot before,
@@ -29,14 +30,14 @@ def pack(data: bytes) -> str:
     return base64.b64encode(zlib.compress(data, 9)).decode("ascii")
 
 
-def series_line(key: str, series: Series, steps: int) -> str:
+def encode_series(key: str, series: Series, steps: int) -> str:
     """One series as one line."""
-    indices = "" if len(series.indices) == steps else ",".join(map(str, differences(series.indices)))
+    indices = "" if len(series.indices) == steps else ",".join(map(str, take_differences(series.indices)))
     key = key.translate({9: " ", 10: " ", 13: " "})
-    return f"{key}\t{indices}\t{','.join(map(number, series.values))}"
+    return f"{key}\t{indices}\t{','.join(map(format_number, series.values))}"
 
 
-def differences(values: Iterable[int]) -> Iterator[int]:
+def take_differences(values: Iterable[int]) -> Iterator[int]:
     """The first value and the differences from one to the next."""
     previous = 0
     for value in values:
@@ -44,7 +45,7 @@ def differences(values: Iterable[int]) -> Iterator[int]:
         previous = value
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Seven significant digits, all digits of a whole number, ``n``, ``i``, ``-i`` for NaN and the infinities."""
     if not math.isfinite(value):
         return _WORDS[str(value)]
@@ -65,7 +66,7 @@ def encode_counts(snapshots: Sequence[Snapshot], stack: str, layers: Sequence[tu
     low, high = bytearray(), bytearray()
     previous = [0] * sum(experts for _, experts in layers)
     for snapshot in snapshots:
-        current = [code for layer in layers for code in _row(snapshot, stack, layer, codes)]
+        current = [code for layer in layers for code in _encode_layer(snapshot, stack, layer, codes)]
         folded = [(a - b) << 1 if a >= b else ((b - a) << 1) - 1 for a, b in zip(current, previous)]
         low += bytes(value & 0xFF for value in folded)
         high += bytes(value >> 8 & 0xFF for value in folded)
@@ -91,7 +92,7 @@ class _Codes(dict[int, int]):
         return code
 
 
-def _row(snapshot: Snapshot, stack: str, layer: tuple[int, int], codes: _Codes) -> list[int]:
+def _encode_layer(snapshot: Snapshot, stack: str, layer: tuple[int, int], codes: _Codes) -> list[int]:
     number_of_layer, experts = layer
     counts = snapshot.counts.get((stack, number_of_layer))
     row = [] if counts is None else [codes[count] for count in counts]

@@ -1,4 +1,4 @@
-"""One run as its metrics.jsonl tells it: every scalar over the steps, and a bounded number of expert-load snapshots."""
+"""One run, read from its metrics.jsonl: every scalar over the steps, and a bounded number of expert-load snapshots."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from areal_callbacks.core.balance import max_over_ideal
+from areal_callbacks.core.names import MAX_OVER_IDEAL_MAX, name_max_over_ideal
 from areal_callbacks.report.snapshots import Snapshot, SnapshotPool
 from areal_callbacks.writers.jsonl import ExpertLoadsRecord, MetricsRecord, Record, RunRecord, read_metrics
-
-PEAK = "moe_balance/max_over_ideal_max"
 
 
 @dataclass
@@ -91,12 +91,12 @@ class _Reader:
     def history(self, name: str) -> History:
         """What was read, sorted."""
         steps = sorted({step for at, _ in self._columns.values() for step in at})
-        index = {step: place for place, step in enumerate(steps)}
+        index = {step: number for number, step in enumerate(steps)}
         return History(
             name=name,
             config=self._config,
             steps=steps,
-            series={key: _series(columns, index) for key, columns in self._columns.items() if columns[0]},
+            series={key: _make_series(columns, index) for key, columns in self._columns.items() if columns[0]},
             snapshots=self._pool.snapshots(),
             load_exports=self._pool.exports,
             started=self._started,
@@ -131,15 +131,15 @@ class _Reader:
         self._ended = record.time
         for key, value in record.metrics.items():
             self._append(record.step, key, value)
-        self._peak = record.metrics.get(PEAK, self._peak)
+        self._peak = record.metrics.get(MAX_OVER_IDEAL_MAX, self._peak)
 
     def _add_loads(self, record: ExpertLoadsRecord) -> None:
         self._enter(record.step)
         self._pool.add(record, self._peak)
         for layer, counts in zip(record.layers, record.counts):
-            key = "/".join(part for part in ("moe_balance", record.stack, f"layer_{layer}", "max_over_ideal") if part)
+            key = name_max_over_ideal(record.stack, layer)
             if key not in self._present:
-                self._append(record.step, key, _max_over_ideal(counts))
+                self._append(record.step, key, max_over_ideal(counts))
 
     def _append(self, step: int, key: str, value: float) -> None:
         steps, values = self._columns.setdefault(key, (array("q"), array("d")))
@@ -148,12 +148,7 @@ class _Reader:
         self._present.add(key)
 
 
-def _max_over_ideal(counts: list[int]) -> float:
-    total = sum(counts)
-    return max(counts) * len(counts) / total if total else 0.0
-
-
-def _series(columns: tuple[Iterable[int], Iterable[float]], index: dict[int, int]) -> Series:
+def _make_series(columns: tuple[Iterable[int], Iterable[float]], index: dict[int, int]) -> Series:
     latest = dict(zip(*columns))
     steps = sorted(latest)
     return Series([index[step] for step in steps], [latest[step] for step in steps])

@@ -1,4 +1,4 @@
-"""What the page knows: JSON-safe data of all runs, small enough to be mailed."""
+"""The data of the page: JSON-safe values of all runs, small enough to be mailed."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 from areal_callbacks.report.encoding import (
     ABSENT,
     LOG_STEP,
-    differences,
     encode_counts,
+    encode_series,
     encode_totals,
     pack,
-    series_line,
+    take_differences,
 )
 from areal_callbacks.report.history import History
 from areal_callbacks.report.snapshots import CAPACITY, Snapshot, choose
-from areal_callbacks.report.thinning import buckets_for, thin
+from areal_callbacks.report.thinning import count_buckets, thin
 
 LOADS_BUDGET = 1_400_000
 """Characters that the expert loads of a report may take."""
 
 
-def payload(histories: Sequence[History]) -> dict[str, Any]:
+def make_payload(histories: Sequence[History]) -> dict[str, Any]:
     """Everything that the page draws.
 
     ::
@@ -36,42 +36,42 @@ def payload(histories: Sequence[History]) -> dict[str, Any]:
             "stacks": [{"stack", "layers": [ids], "experts": [numbers]}],
             "snapshots": {"steps", "counts": [packed, per stack], "totals": [packed, per stack]}}]}
     """
-    runs = [_run(history, len(histories)) for history in histories]
+    runs = [_describe_run(history, len(histories)) for history in histories]
     return {"logStep": LOG_STEP, "absent": ABSENT, "runs": runs}
 
 
-def _run(history: History, runs: int) -> dict[str, Any]:
-    stacks = _stacks(history.snapshots)
+def _describe_run(history: History, runs: int) -> dict[str, Any]:
+    stacks = _list_stacks(history.snapshots)
     return {
         "name": history.name,
         "config": history.config,
-        "started": _time(history.started),
-        "ended": _time(history.ended),
+        "started": _round_time(history.started),
+        "ended": _round_time(history.ended),
         "resumedAt": history.resumed_at,
         "exports": len(history.steps),
         "loadExports": history.load_exports,
-        **_scalars(history, runs),
+        **_encode_scalars(history, runs),
         "stacks": [
             {"stack": stack, "layers": [layer for layer, _ in layers], "experts": [experts for _, experts in layers]}
             for stack, layers in stacks.items()
         ],
-        "snapshots": _snapshots(history.snapshots, stacks, LOADS_BUDGET // runs),
+        "snapshots": _encode_snapshots(history.snapshots, stacks, LOADS_BUDGET // runs),
     }
 
 
-def _time(seconds: float) -> float | None:
+def _round_time(seconds: float) -> float | None:
     return round(seconds, 3) if math.isfinite(seconds) else None
 
 
-def _scalars(history: History, runs: int) -> dict[str, Any]:
+def _encode_scalars(history: History, runs: int) -> dict[str, Any]:
     steps = len(history.steps)
-    buckets = buckets_for(steps, len(history.series), runs)
-    lines = [",".join(map(str, differences(history.steps)))]
-    lines += (series_line(key, thin(history.series[key], steps, buckets), steps) for key in sorted(history.series))
+    buckets = count_buckets(steps, len(history.series), runs)
+    lines = [",".join(map(str, take_differences(history.steps)))]
+    lines += (encode_series(key, thin(history.series[key], steps, buckets), steps) for key in sorted(history.series))
     return {"buckets": buckets, "scalars": pack("\n".join(lines).encode("utf-8", "backslashreplace"))}
 
 
-def _stacks(snapshots: Sequence[Snapshot]) -> dict[str, list[tuple[int, int]]]:
+def _list_stacks(snapshots: Sequence[Snapshot]) -> dict[str, list[tuple[int, int]]]:
     """Stack → (layer id, number of experts) by id; the main decoder's name is empty, so it comes first."""
     experts: dict[tuple[str, int], int] = {}
     for snapshot in snapshots:
@@ -83,7 +83,7 @@ def _stacks(snapshots: Sequence[Snapshot]) -> dict[str, list[tuple[int, int]]]:
     return stacks
 
 
-def _snapshots(
+def _encode_snapshots(
     snapshots: Sequence[Snapshot], stacks: Mapping[str, Sequence[tuple[int, int]]], budget: int
 ) -> dict[str, Any]:
     count = CAPACITY

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from areal_callbacks.core.balance import max_over_ideal
 from areal_callbacks.writers.jsonl import ExpertLoadsRecord
 
 CAPACITY = 400
@@ -43,11 +44,11 @@ class SnapshotPool:
         return len(self._steps)
 
     def add(self, record: ExpertLoadsRecord, peak: float) -> None:
-        """Add one line; those of a step come one after the other.
+        """Add one record; those of a step follow each other.
 
         Args:
-            record: the line.
-            peak: how imbalanced the step is, NaN where unknown.
+            record: the counts of some layers at a step.
+            peak: ``max_over_ideal_max`` of the step, NaN where unknown.
         """
         snapshot = self._last
         if snapshot is None or snapshot.step != record.step:
@@ -89,15 +90,14 @@ def choose(snapshots: Sequence[Snapshot], count: int) -> list[Snapshot]:
     if len(snapshots) <= count:
         return list(snapshots)
     stride = (len(snapshots) - 1) / (count - 1)
-    places = {round(stride * number) for number in range(count)}
-    worst = max(range(len(snapshots)), key=lambda place: _imbalance(snapshots[place]))
-    inner = places - {0, len(snapshots) - 1}
-    if worst not in places and inner:
-        places.remove(min(inner, key=lambda place: abs(place - worst)))
-        places.add(worst)
-    return [snapshots[place] for place in sorted(places)]
+    chosen = {round(stride * number) for number in range(count)}
+    worst = max(range(len(snapshots)), key=lambda index: _measure_imbalance(snapshots[index]))
+    inner = chosen - {0, len(snapshots) - 1}
+    if worst not in chosen and inner:
+        chosen.remove(min(inner, key=lambda index: abs(index - worst)))
+        chosen.add(worst)
+    return [snapshots[index] for index in sorted(chosen)]
 
 
-def _imbalance(snapshot: Snapshot) -> float:
-    ratios = (max(c, default=0) * len(c) / total for c in snapshot.counts.values() if (total := sum(c)))
-    return max(ratios, default=-math.inf)
+def _measure_imbalance(snapshot: Snapshot) -> float:
+    return max((max_over_ideal(counts) for counts in snapshot.counts.values()), default=-math.inf)

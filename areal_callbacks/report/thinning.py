@@ -12,7 +12,7 @@ POINTS_PER_REPORT = 250_000
 _FEWEST_POINTS = 200
 
 
-def buckets_for(steps: int, series: int, runs: int = 1) -> int:
+def count_buckets(steps: int, series: int, runs: int = 1) -> int:
     """Into how many buckets the steps of a run are cut; ``steps`` itself if every point can stay.
 
     A bucket keeps two points of a series, so a report of ``runs`` runs of ``series`` series stays near
@@ -23,7 +23,7 @@ def buckets_for(steps: int, series: int, runs: int = 1) -> int:
     return steps if steps <= points else points // 2
 
 
-def bucket_starts(steps: int, buckets: int) -> list[int]:
+def split_steps(steps: int, buckets: int) -> list[int]:
     """First step index of every bucket, and ``steps`` as the end of the last."""
     return [bucket * steps // buckets for bucket in range(buckets + 1)] if buckets else [0]
 
@@ -33,29 +33,29 @@ def thin(series: Series, steps: int, buckets: int) -> Series:
     the first NaN and infinity of every bucket."""
     if buckets >= steps:
         return series
-    starts = bucket_starts(steps, buckets)
+    starts = split_steps(steps, buckets)
     kept: set[int] = {0, len(series.indices) - 1} if series.indices else set()
-    for begin, end in _spans(series.indices, starts):
-        kept.update(_extrema(series.values, begin, end))
-    places = sorted(kept)
-    return Series([series.indices[place] for place in places], [series.values[place] for place in places])
+    for begin, end in _split(series.indices, starts):
+        kept.update(_find_extrema(series.values, begin, end))
+    points = sorted(kept)
+    return Series([series.indices[point] for point in points], [series.values[point] for point in points])
 
 
-def _spans(indices: Sequence[int], starts: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _split(indices: Sequence[int], starts: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Begin and end within ``indices`` of every bucket that holds any."""
-    place = 0
+    point = 0
     for end in starts[1:]:
-        begin = place
-        while place < len(indices) and indices[place] < end:
-            place += 1
-        if place > begin:
-            yield begin, place
+        begin = point
+        while point < len(indices) and indices[point] < end:
+            point += 1
+        if point > begin:
+            yield begin, point
 
 
-def _extrema(values: Sequence[float], begin: int, end: int) -> set[int]:
-    finite = [place for place in range(begin, end) if math.isfinite(values[place])]
+def _find_extrema(values: Sequence[float], begin: int, end: int) -> set[int]:
+    finite = [point for point in range(begin, end) if math.isfinite(values[point])]
     kept = {min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)} if finite else set()
     if len(finite) < end - begin:
-        oddities = {str(values[place]): place for place in reversed(range(begin, end))}
-        kept.update(oddities[name] for name in ("nan", "inf", "-inf") if name in oddities)
+        first = {str(values[point]): point for point in reversed(range(begin, end))}
+        kept.update(first[word] for word in ("nan", "inf", "-inf") if word in first)
     return kept

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from areal_callbacks.core.file_names import METRICS_FILE
 from areal_callbacks.report.build import build_report
 from areal_callbacks.safety.reporting import report_once
-from areal_callbacks.writers import jsonl
 
 if TYPE_CHECKING:
     from areal_callbacks.core.types import Export, Run
-
-FILE_NAME = "report.html"
 
 
 class ReportWriter:
@@ -36,8 +34,7 @@ class ReportWriter:
         if self._run is None:
             return
         run, self._run = self._run, None
-        path = run.output_dir / FILE_NAME
         try:
-            build_report([run.output_dir / jsonl.FILE_NAME], path, names=[run.name] if run.name else None)
+            build_report([run.output_dir / METRICS_FILE], run.report, names=[run.name] if run.name else None)
         except Exception as error:  # noqa: BLE001 - the numbers are safe; `areal-callbacks report` can be tried again
-            report_once(f"report: {path}", f"{path} could not be built: {type(error).__name__}: {error}")
+            report_once(f"report: {run.report}", f"{run.report} could not be built: {type(error).__name__}: {error}")

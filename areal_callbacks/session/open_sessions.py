@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from areal_callbacks.config import MetricsConfig
+from areal_callbacks.core.file_names import RUN_FOLDER
 
 
 class Session(Protocol):
@@ -40,13 +41,13 @@ def choose_folder(config: MetricsConfig) -> Path:
     """Where a run without an ``output_dir`` writes: its ``stats_logger``'s folder, or ``./areal_metrics/<time>``."""
     if config.stats_logger is not None:
         return config.stats_logger.folder
-    first_choice = Path("areal_metrics", time.strftime("%Y%m%d-%H%M%S"))
+    first_choice = Path(RUN_FOLDER, time.strftime("%Y%m%d-%H%M%S"))
     return next(folder for folder in _free(first_choice, "-") if not folder.exists())
 
 
 def choose_beside(files: Path) -> Path:
     """``areal_metrics`` beside a host's files; runs that are open at the same time do not share a folder."""
-    return next(_free(files / "areal_metrics", "_"))
+    return next(_free(files / RUN_FOLDER, "_"))
 
 
 def _free(first_choice: Path, separator: str) -> Iterator[Path]:

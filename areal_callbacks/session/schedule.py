@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import threading
-import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from areal_callbacks.safety.at_exit import Order, at_exit
 
 if TYPE_CHECKING:
     from areal_callbacks.core.types import Export
@@ -30,7 +29,7 @@ class Schedule:
         self.progress = progress
         self._reduced_at = progress
         self._process = os.getpid()
-        _open.add(self)
+        at_exit(self, Schedule.flush, Order.FLUSH)
 
     def reduce(self, progress: int | None = None) -> None:
         """Reduce what came since the last time, if there was progress, e.g. for a checkpoint. Collective.
@@ -109,15 +108,3 @@ class LoggingEvents(Schedule):
             return None
         self._is_due = False
         return self.session.emit(step, host)
-
-
-_open: weakref.WeakSet[Schedule] = weakref.WeakSet()
-
-
-def _flush_all() -> None:
-    for schedule in list(_open):
-        schedule.flush()
-
-
-# What threading registers runs last in, first out, so this comes before the publisher's own end.
-getattr(threading, "_register_atexit", atexit.register)(_flush_all)

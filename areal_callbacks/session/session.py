@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from areal_callbacks import stats_tracker
 from areal_callbacks.config import MetricsConfig
+from areal_callbacks.core.numbers import as_number
 from areal_callbacks.core.records import Records, pool
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import Export, Run
@@ -23,9 +24,10 @@ from areal_callbacks.safety.door import attempt, guarded_entry
 from areal_callbacks.session import open_sessions
 from areal_callbacks.session.exporter import Exporter
 from areal_callbacks.session.observation import Observation
+from areal_callbacks.session.outputs import make_publisher
 from areal_callbacks.topology import Topology
 from areal_callbacks.writers.base import MetricWriter
-from areal_callbacks.writers.publisher import Publisher, default_publisher
+from areal_callbacks.writers.publisher import Publisher
 
 
 class MetricsSession:
@@ -277,7 +279,7 @@ class MetricsSession:
             return
         if self._publisher is None:
             run = Run(self.output_dir, self.config.to_dict(), self._name)
-            self._publisher = default_publisher(run, self.config, self._guests)
+            self._publisher = make_publisher(run, self.config, self._guests)
         self._publisher.publish(export)
 
     # -- life
@@ -320,9 +322,5 @@ class MetricsSession:
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    scalars = {name: value.item() if _is_scalar(value) else value for name, value in values.items()}
-    return {name: float(value) for name, value in scalars.items() if isinstance(value, int | float)}
-
-
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.numel() == 1 and not value.is_complex()
+    numbers = {name: as_number(value) for name, value in values.items()}
+    return {name: float(number) for name, number in numbers.items() if number is not None}

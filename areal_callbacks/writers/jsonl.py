@@ -1,4 +1,4 @@
-"""metrics.jsonl: the source of truth that survives a killed process, and its reader.
+"""metrics.jsonl, which is complete also after a killed process, and its reader.
 
 One JSON object a line; non-finite numbers are the strings "NaN", "Infinity", "-Infinity"::
 
@@ -24,13 +24,14 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from areal_callbacks.writers.redact import json_number, redact
+from areal_callbacks.core.file_names import METRICS_FILE
+from areal_callbacks.core.numbers import as_number
+from areal_callbacks.writers.redact import as_json_number, redact
 
 if TYPE_CHECKING:
     from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
     from areal_callbacks.core.types import Export, Run
 
-FILE_NAME = "metrics.jsonl"
 VERSION = 1
 
 _TYPE_CODES = {"uint32": "I", "uint64": "Q"}
@@ -69,7 +70,7 @@ Record = RunRecord | MetricsRecord | ExpertLoadsRecord
 
 
 class JsonlWriter:
-    """Appends to ``<output_dir>/metrics.jsonl``; every export is on its way to the disk when ``write`` returns."""
+    """Appends to ``<output_dir>/metrics.jsonl``; an export is with the operating system when ``write`` returns."""
 
     def __init__(self) -> None:
         self._file: TextIOWrapper | None = None
@@ -77,7 +78,7 @@ class JsonlWriter:
     def open(self, run: Run) -> None:
         """Append a ``run`` line, after removing the torn last line that a killed run may have left."""
         run.output_dir.mkdir(parents=True, exist_ok=True)
-        path = run.output_dir / FILE_NAME
+        path = run.output_dir / METRICS_FILE
         _end_last_line(path)
         self._file = path.open("a", buffering=1, encoding="utf-8", newline="\n")
         self._append([{"kind": "run", "version": VERSION, "time": time.time(), "config": redact(run.config)}])
@@ -96,7 +97,7 @@ class JsonlWriter:
 
     def _append(self, records: Iterable[Mapping[str, Any]]) -> None:
         if self._file is None:
-            raise ValueError(f"{FILE_NAME} is not open")
+            raise ValueError(f"{METRICS_FILE} is not open")
         # One write, so that a kill cannot come between the lines of an export.
         self._file.write("".join(json.dumps(record, allow_nan=False) + "\n" for record in records))
 
@@ -125,15 +126,8 @@ def read_metrics(path: str | Path) -> Iterator[Record]:
 
 def _numbers(scalars: Mapping[str, Any]) -> dict[str, float | str]:
     """What is a number; a host may also report a word, which must not cost the other scalars their line."""
-    numbers = {}
-    for key, value in scalars.items():
-        try:
-            number = json_number(value)
-            float(number)  # which the reader makes of it
-        except (TypeError, ValueError, RuntimeError, OverflowError):
-            continue
-        numbers[str(key)] = number
-    return numbers
+    numbers = {str(key): as_number(value) for key, value in scalars.items()}
+    return {key: as_json_number(number) for key, number in numbers.items() if number is not None}
 
 
 def _expert_lines(step: int, loads: ExpertLoads | Iterable[LayerLoads]) -> Iterator[dict[str, Any]]:

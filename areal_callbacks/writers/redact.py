@@ -7,8 +7,10 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from numbers import Integral, Real
-from typing import Any, SupportsFloat
+from numbers import Real
+from typing import Any
+
+from areal_callbacks.core.numbers import as_number
 
 REDACTED = "[redacted]"
 
@@ -43,14 +45,11 @@ def redact(config: Mapping[str, Any]) -> dict[str, Any]:
     return _redact_mapping(config, _MAX_DEPTH)
 
 
-def json_number(value: SupportsFloat) -> float | str:
-    """``value`` as JSON can hold it: integers stay integers, non-finite numbers become strings."""
-    if isinstance(value, Integral):
-        return int(value)
-    number = float(value)
-    if math.isnan(number):
-        return "NaN"
-    return number if math.isfinite(number) else ("Infinity" if number > 0 else "-Infinity")
+def as_json_number(number: float) -> float | str:
+    """``number`` as JSON can hold it: "NaN", "Infinity" or "-Infinity" where it is not finite."""
+    if math.isfinite(number):
+        return number
+    return "NaN" if math.isnan(number) else ("Infinity" if number > 0 else "-Infinity")
 
 
 def _redact_mapping(config: Mapping[Any, Any], depth: int) -> dict[str, Any]:
@@ -71,8 +70,8 @@ def _safe(value: object, depth: int) -> Any:
         return value
     if isinstance(value, enum.Enum):
         return _safe(value.value, depth)
-    if isinstance(value, Real):
-        return json_number(value)
+    if isinstance(value, Real) and (number := as_number(value)) is not None:
+        return as_json_number(number)
     if not isinstance(value, str) and depth > 0:
         if isinstance(value, Mapping):
             return _redact_mapping(value, depth - 1)

@@ -3,177 +3,130 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from areal_callbacks.config import SwanlabConfig
-from areal_callbacks.safety.reporting import report_once
-from areal_callbacks.writers.expert_tables import ExpertScalars, LoadsBetweenTables, heat_maps
+from areal_callbacks.config.options import MoEBalanceConfig, SwanlabConfig
+from areal_callbacks.core.file_names import SWANLAB_FOLDER
+from areal_callbacks.writers.expert_heat_maps import draw_heat_maps
+from areal_callbacks.writers.expert_rows import ExpertRows
 from areal_callbacks.writers.redact import redact
-from areal_callbacks.writers.scalars import RisingStep, plain_scalars
+from areal_callbacks.writers.scalars import RisingStep, as_plain_scalars
+from areal_callbacks.writers.tracker_runs import HostRun, OfflineFallback, TrackerRun
 
 if TYPE_CHECKING:
+    from areal_callbacks.core.expert_loads import ExpertLoads
     from areal_callbacks.core.types import Export, Run
 
-# Of writers that are at work: what one logger has opened is not another's to join.
+# Of open writers: a run that one logger has begun must not be used by another.
 _own_runs: set[int] = set()
 
+_FALLBACK = OfflineFallback("swanlab", "SwanLab stays offline, `swanlab sync` uploads the run later")
 _FOLDER_VARIABLES = ("SWANLAB_LOG_DIR", "SWANLAB_LOGDIR")
+_NEED_A_SERVER = ("online", "local")
 
 
 class SwanlabWriter:
     """Logs every export at its step, with a heat map of the expert loads per stack.
 
     A run that is open already in this process is used and stays open; otherwise one is begun, and finished at the end.
-    Nobody is ever asked to log in: without a key, a connection or the local dashboard, the run is kept offline, with
-    one message.
+    No login prompt ever appears: without a key, a connection or the local dashboard, the run is kept offline, with one
+    message.
 
     Args:
-        config: mode (None: what ``SWANLAB_MODE`` and SwanLab's settings say), project, name, workspace, logdir.
-        project: used unless ``config`` names one.
-        name: of the run, unless ``config`` names it; None: the name of the :class:`Run`.
-        table_every: exports from one heat map to the next, which shows the counts since.
-        per_expert_scalars: two series per expert; ``"auto"``: up to 1,024 series.
+        config: mode (None: what ``SWANLAB_MODE`` and SwanLab's settings say), project, name (None: that of the
+            :class:`Run`), workspace, logdir.
+        balance: exports from one heat map to the next, which shows the counts since; whether single experts are shown.
     """
 
-    def __init__(
-        self,
-        config: SwanlabConfig | None = None,
-        *,
-        project: str | None = None,
-        name: str | None = None,
-        table_every: int = 1,
-        per_expert_scalars: bool | Literal["auto"] = "auto",
-    ) -> None:
-        self._config = config or SwanlabConfig()
-        self._project = self._config.project or project
-        self._name = self._config.name or name
-        self._experts = _Experts(table_every, per_expert_scalars)
+    def __init__(self, config: SwanlabConfig, balance: MoEBalanceConfig) -> None:
+        self._config = config
+        self._experts = ExpertRows(balance, "SwanLab", _draw)
         self._steps = RisingStep()
-        self._report: Path | None = None
-        self._run: Any = None
+        self._run: TrackerRun | None = None
         self._owner = False
 
     def open(self, run: Run) -> None:
-        """Begin a run, unless there is one."""
-        self._report = run.report
-        self._run = current_swanlab_run()
-        if id(self._run) in _own_runs:
+        """Begin a run, unless there is one; RuntimeError if that is another logger's: SwanLab has one per process."""
+        client = current_swanlab_run()
+        if id(client) in _own_runs:
             raise RuntimeError("another logger has a run open, and SwanLab has one per process")
-        if self._run is None:
-            self._run = self._begin(run)
+        if client is None:
+            client = self._begin(run)
             self._owner = True
-            _own_runs.add(id(self._run))
+            _own_runs.add(id(client))
+        self._run = _log_into(client, run)
 
     def write(self, export: Export) -> None:
         """One log call. SwanLab keeps one value per key and step: an export at a used step takes the next free one."""
-        row: dict[str, Any] = plain_scalars({**export.host, **export.metrics})
+        if self._run is None:
+            return
+        row: dict[str, Any] = as_plain_scalars({**export.host, **export.metrics})
         step = self._steps.after(export.step)
         if step != export.step:
             row["global_step"] = int(export.step)
-        self._run.log({**row, **self._experts.of(export)}, step=step)
+        self._run.log({**row, **self._experts.add(export.expert_loads)}, step=step)
 
     def close(self) -> None:
-        """Hand over the report, if there is one, and finish the run, if it is ours."""
-        if not self._owner:
-            return
-        self._owner = False
-        _own_runs.discard(id(self._run))
-        try:
-            if self._report is not None and self._report.exists():
-                import swanlab
-
-                self._run.log({"report": swanlab.Html(str(self._report))}, step=self._steps.after(0))
-        finally:
-            self._run.finish()
+        """Hand over the report, if there is one, and finish the run, if it is ours; again does nothing."""
+        run, self._run = self._run, None
+        if run is not None and self._owner:
+            _own_runs.discard(id(run.client))
+            run.finish(step=self._steps.after(0))
 
     def _begin(self, run: Run) -> Any:
         import swanlab
 
-        arguments: dict[str, Any] = {
-            "project": self._project,
-            "workspace": self._config.workspace,
-            "name": self._name or run.name or None,
-            "log_dir": self._folder(run),
-            "config": redact(run.config),
-            "settings": swanlab.Settings(interactive=False),
-        }
-        mode = _mode(self._config.mode)
-        try:
-            return swanlab.init(mode=mode, **arguments)
-        except Exception as error:
-            if mode not in ("online", "local"):
-                raise
-            _report_offline(f"{type(error).__name__}: {error}")
-            return swanlab.init(mode="offline", **arguments)
+        begin = partial(
+            swanlab.init,
+            project=self._config.project,
+            workspace=self._config.workspace,
+            name=self._config.name or run.name or None,
+            log_dir=self._choose_folder(run),
+            config=redact(run.config),
+            settings=swanlab.Settings(interactive=False),
+        )
+        mode = _choose_mode(self._config.mode)
+        if mode in _NEED_A_SERVER:
+            return _FALLBACK.begin(partial(begin, mode=mode), partial(begin, mode="offline"))
+        return begin(mode=mode)
 
-    def _folder(self, run: Run) -> str | None:
+    def _choose_folder(self, run: Run) -> str | None:
         if self._config.logdir is not None:
             return self._config.logdir
-        return None if any(name in os.environ for name in _FOLDER_VARIABLES) else str(run.output_dir / "swanlog")
+        return None if any(name in os.environ for name in _FOLDER_VARIABLES) else str(run.output_dir / SWANLAB_FOLDER)
 
 
 class SwanlabGuest:
     """Adds the expert loads to the host's run at the step that the host is about to log, and at last the report.
 
     Args:
-        run: returns the host's run, when the first export is written.
-        table_every: exports from one heat map to the next, which shows the counts since.
-        per_expert_scalars: two series per expert; ``"auto"``: up to 1,024 series.
+        host: finds the host's run.
+        balance: exports from one heat map to the next, which shows the counts since; whether single experts are shown.
     """
 
-    def __init__(
-        self,
-        run: Callable[[], Any],
-        *,
-        table_every: int = 1,
-        per_expert_scalars: bool | Literal["auto"] = "auto",
-    ) -> None:
-        self._find_run = run
-        self._run: Any = None
-        self._report: Path | None = None
-        self._last = 0
-        self._experts = _Experts(table_every, per_expert_scalars)
+    def __init__(self, host: HostRun, balance: MoEBalanceConfig) -> None:
+        self._host = host
+        self._experts = ExpertRows(balance, "SwanLab", _draw)
+        self._run: TrackerRun | None = None
+        self._last_step = 0
 
     def open(self, run: Run) -> None:
         """Find the host's run; RuntimeError without one."""
-        self._report = run.report
-        self._run = self._find_run()
-        if self._run is None:
-            raise RuntimeError("the host has no SwanLab run")
+        self._run = _log_into(self._host.open("SwanLab run", current_swanlab_run), run)
 
     def write(self, export: Export) -> None:
         """The heat map, if one is due, and the single experts."""
-        self._last = int(export.step)
-        row = self._experts.of(export)
-        if row:
-            self._run.log(row, step=self._last)
+        self._last_step = int(export.step)
+        row = self._experts.add(export.expert_loads)
+        if row and self._run is not None:
+            self._run.log(row, step=self._last_step)
 
     def close(self) -> None:
         """Hand over the report, if there is one; the run stays open: it is the host's."""
-        if self._run is not None and self._report is not None and self._report.exists():
-            import swanlab
-
-            self._run.log({"report": swanlab.Html(str(self._report))}, step=self._last)
-
-
-class _Experts:
-    """The expert loads of an export as SwanLab shows them."""
-
-    def __init__(self, table_every: int, per_expert_scalars: bool | Literal["auto"]) -> None:
-        self._loads = LoadsBetweenTables(table_every)
-        self._scalars = ExpertScalars(per_expert_scalars, "SwanLab")
-
-    def of(self, export: Export) -> dict[str, Any]:
-        row: dict[str, Any] = dict(self._scalars.of(export.expert_loads))
-        loads = self._loads.add(export.expert_loads)
-        if loads is not None:
-            import swanlab
-
-            row |= {key: swanlab.ECharts(chart) for key, chart in heat_maps(loads).items()}
-        return row
+        if self._run is not None:
+            self._run.log_report(step=self._last_step)
 
 
 def current_swanlab_run() -> Any:
@@ -183,20 +136,28 @@ def current_swanlab_run() -> Any:
     return swanlab.get_run() if swanlab.has_run() else None
 
 
-def _mode(wanted: str | None) -> str:
+def _log_into(client: Any, run: Run) -> TrackerRun:
+    import swanlab
+
+    return TrackerRun(client, run, swanlab.Html)
+
+
+def _draw(loads: ExpertLoads) -> dict[str, Any]:
+    import swanlab
+
+    return {key: swanlab.ECharts(chart) for key, chart in draw_heat_maps(loads).items()}
+
+
+def _choose_mode(wanted: str | None) -> str:
     """The ``mode`` argument of ``swanlab.init``, which asks at the terminal where it is online without a key."""
     import swanlab
 
     settings = swanlab.Settings(interactive=False)
     mode = {"cloud": "online"}.get(wanted or "", wanted) or str(settings.mode)
     if mode == "online" and not settings.api_key:
-        _report_offline("no API key is configured")
+        _FALLBACK.report("no API key is configured")
         return "offline"
     if mode == "local" and find_spec("swanboard") is None:
-        _report_offline("mode local needs its dashboard: pip install 'swanlab[dashboard]'")
+        _FALLBACK.report("mode local needs its dashboard: pip install 'swanlab[dashboard]'")
         return "offline"
     return mode
-
-
-def _report_offline(problem: str) -> None:
-    report_once("swanlab:offline", f"SwanLab stays offline, `swanlab sync` uploads the run later: {problem}")

@@ -131,7 +131,7 @@ def test_tables_from_downloaded_artifacts(tmp_path: Path) -> None:
         "v2,0,0,2,100.0",
         "v10,0,0,10,100.0",
     ]
-    assert "do not tell their step" in run("recover", tmp_path, "--step", 1).output
+    assert "do not contain their step" in run("recover", tmp_path, "--step", 1).output
 
 
 def test_a_truncated_table_is_reported(tmp_path: Path) -> None:

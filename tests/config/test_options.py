@@ -19,9 +19,9 @@ from areal_callbacks.config import (
     MetricsOptions,
     MoEBalanceConfig,
     StatsLoggerConfig,
-    WandbConfig,
 )
 from areal_callbacks.config.files import Layer
+from areal_callbacks.config.options import WandbConfig
 
 EXAMPLE = """
 throughput: true

@@ -17,7 +17,7 @@ import pytest
 from support.report_runs import export, typical_metrics, write_run
 
 from areal_callbacks.report import build_report, find_metrics
-from areal_callbacks.report.locate import run_names
+from areal_callbacks.report.locate import name_runs
 
 EVIL = "</script><script>window.pwned = 1</script><img src=x onerror='window.pwned = 1'>"
 
@@ -48,13 +48,13 @@ def test_paths_that_do_not_tell(tmp_path: Path) -> None:
 
 def test_names_tell_the_runs_apart() -> None:
     def names(*folders: str) -> list[str]:
-        return run_names([Path(folder, "metrics.jsonl") for folder in folders])
+        return name_runs([Path(folder, "metrics.jsonl") for folder in folders])
 
     assert names("/x/run1/areal_metrics") == ["run1"]
     assert names("/x/run1", "/x/run2") == ["run1", "run2"]
     assert names("/a/same/areal_metrics", "/b/same") == ["a/same", "b/same"]
     assert names("/a/same", "/a/same") == ["same (1)", "same (2)"]
-    assert run_names([Path("/x/first.jsonl"), Path("/x/second.jsonl")]) == ["first", "second"]
+    assert name_runs([Path("/x/first.jsonl"), Path("/x/second.jsonl")]) == ["first", "second"]
 
 
 def test_arguments_are_checked(tmp_path: Path) -> None:

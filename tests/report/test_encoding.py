@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from areal_callbacks.report.encoding import ABSENT, LOG_STEP, encode_counts, encode_totals, number, series_line
+from areal_callbacks.report.encoding import ABSENT, LOG_STEP, encode_counts, encode_series, encode_totals, format_number
 from areal_callbacks.report.history import Series
 from areal_callbacks.report.snapshots import Snapshot
 
@@ -75,10 +75,10 @@ def test_stacks_are_apart() -> None:
     ],
 )
 def test_numbers_as_short_text(value: float, text: str) -> None:
-    assert number(value) == text
+    assert format_number(value) == text
 
 
 def test_lines_of_series() -> None:
-    assert series_line("loss", Series([0, 1, 2], [1.0, 2.0, 0.5]), 3) == "loss\t\t1,2,0.5"
-    assert series_line("loss", Series([1, 5, 6], [1.0, 2.0, math.nan]), 9) == "loss\t1,4,1\t1,2,n"
-    assert series_line("a\tb\nc", Series([0], [1.0]), 1) == "a b c\t\t1"
+    assert encode_series("loss", Series([0, 1, 2], [1.0, 2.0, 0.5]), 3) == "loss\t\t1,2,0.5"
+    assert encode_series("loss", Series([1, 5, 6], [1.0, 2.0, math.nan]), 9) == "loss\t1,4,1\t1,2,n"
+    assert encode_series("a\tb\nc", Series([0], [1.0]), 1) == "a b c\t\t1"

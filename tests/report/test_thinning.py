@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from areal_callbacks.report.history import Series
 from areal_callbacks.report.snapshots import Snapshot, choose
-from areal_callbacks.report.thinning import POINTS_PER_REPORT, buckets_for, thin
+from areal_callbacks.report.thinning import POINTS_PER_REPORT, count_buckets, thin
 
 numbers = st.one_of(st.floats(-1e6, 1e6), st.sampled_from([math.nan, math.inf, -math.inf]))
 
@@ -49,7 +49,7 @@ def test_a_long_series_becomes_short() -> None:
     ("steps", "series", "runs"), [(400, 100, 1), (2000, 100, 1), (20_000, 90, 1), (20_000, 400, 3)]
 )
 def test_points_of_a_report_are_bounded(steps: int, series: int, runs: int) -> None:
-    buckets = buckets_for(steps, series, runs)
+    buckets = count_buckets(steps, series, runs)
     points = steps if buckets == steps else 2 * buckets
     assert points * series * runs <= POINTS_PER_REPORT
     assert points >= min(steps, 200)

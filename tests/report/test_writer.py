@@ -13,8 +13,8 @@ from areal_callbacks import MetricsSession
 from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.types import Export, Run
 from areal_callbacks.report import ReportWriter
+from areal_callbacks.session.outputs import make_publisher
 from areal_callbacks.writers.base import MetricWriter
-from areal_callbacks.writers.publisher import default_publisher
 
 
 def test_it_is_a_metric_writer() -> None:
@@ -52,14 +52,14 @@ def test_it_is_there_when_the_trackers_of_the_host_close(tmp_path: Path) -> None
         def close(self) -> None:
             self.seen.append((tmp_path / "report.html").is_file())
 
-    publisher = default_publisher(Run(tmp_path), MetricsConfig(), [Guest()])
+    publisher = make_publisher(Run(tmp_path), MetricsConfig(), [Guest()])
     publisher.publish(export(1, {"a": 1.0}))
     publisher.close()
     assert Guest.seen == [True]
 
 
 def test_a_report_that_cannot_be_built_is_one_message(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    publisher = default_publisher(Run(tmp_path), MetricsConfig())
+    publisher = make_publisher(Run(tmp_path), MetricsConfig())
     publisher.publish(export(1, {"a": 1.0}))
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write("nonsense\n")
@@ -74,6 +74,6 @@ def test_a_report_that_cannot_be_built_is_one_message(tmp_path: Path, caplog: py
 
 
 def test_nothing_was_exported(tmp_path: Path) -> None:
-    default_publisher(Run(tmp_path), MetricsConfig()).close()
+    make_publisher(Run(tmp_path), MetricsConfig()).close()
     ReportWriter().close()
     assert list(tmp_path.iterdir()) == []

@@ -7,6 +7,8 @@ host     ``tests/support/hosts.py``                        ``integrations/test_c
                                                            two processes), ``safety/test_every_host.py``
                                                            (exceptions of ours, nothing stays behind)
 writer   ``tests/writers/test_conformance.py``             :func:`check_writer`
+tracker  a test class of its own that inherits             :mod:`support.tracker_conformance` (numbers and
+         ``TrackerConformance``                            secrets as the tracker keeps them, its guest too)
 monitor  ``tests/monitors/test_conformance.py``            :func:`check_monitor`
 =======  ================================================  ===================================================
 """

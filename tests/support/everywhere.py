@@ -1,7 +1,8 @@
-"""A configuration with every tracker on, offline, and the comparison of what they kept with metrics.jsonl."""
+"""A configuration with every tracker on, offline, and what each tracker kept."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,22 @@ from support.readback import (
     wandb_rows,
 )
 
+Rows = dict[int, dict[str, float]]
+"""Step → scalars."""
+
+_READERS: dict[str, Callable[[dict[str, Any]], Rows]] = {
+    "wandb": lambda config: wandb_rows(wandb_file(files_of(config))),
+    "swanlab": lambda config: swanlab_rows(files_of(config)),
+    "trackio": lambda config: trackio_rows(config["experiment_name"], config["trial_name"]),
+    "tensorboard": lambda config: tensorboard_rows(Path(config["tensorboard"]["path"])),
+}
+
+
+NAMES = tuple(_READERS)
+
 
 def everywhere(root: Path, **options: Any) -> dict[str, Any]:
+    """The ``stats_logger`` section; its files lie below ``root``."""
     return {
         "experiment_name": "flow",
         "trial_name": root.parent.name[-40:],
@@ -31,22 +46,21 @@ def everywhere(root: Path, **options: Any) -> dict[str, Any]:
 
 
 def files_of(config: dict[str, Any]) -> Path:
+    """The folder of metrics.jsonl."""
     return Path(config["fileroot"], config["experiment_name"], config["trial_name"])
 
 
-def assert_trackers_equal_jsonl(config: dict[str, Any]) -> dict[int, dict[str, float]]:
-    """Every tracker's rows, read with its own reader, are those of metrics.jsonl."""
-    folder = files_of(config)
-    expected = jsonl_rows(folder)
-    trackers = {
-        "wandb": wandb_rows(wandb_file(folder)),
-        "swanlab": swanlab_rows(folder),
-        "trackio": trackio_rows(config["experiment_name"], config["trial_name"]),
-    }
-    for name, rows in trackers.items():
+def read_tracker(name: str, config: dict[str, Any]) -> Rows:
+    """The rows that a tracker kept, read with its own reader."""
+    return _READERS[name](config)
+
+
+def assert_trackers_equal_jsonl(config: dict[str, Any]) -> Rows:
+    """Every tracker's rows are those of metrics.jsonl, which are returned."""
+    expected = jsonl_rows(files_of(config))
+    for name in NAMES:
+        rows = read_tracker(name, config)
         assert rows.keys() == expected.keys(), name
-        assert all(equal(rows[step], expected[step]) for step in rows), name
-    events = tensorboard_rows(Path(config["tensorboard"]["path"]))
-    assert events.keys() == expected.keys()
-    assert all(equal(events[step], single(expected[step])) for step in events)
+        keep = single if name == "tensorboard" else dict
+        assert all(equal(rows[step], keep(expected[step])) for step in rows), name
     return expected

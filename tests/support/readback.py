@@ -36,7 +36,7 @@ _CREDENTIALS = ("WANDB_API_KEY", "WANDB_MODE", "WANDB_DIR", "SWANLAB_API_KEY", "
 
 @pytest.fixture
 def offline_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for the run; nobody is logged in anywhere, and the network must not be touched."""
+    """A folder for the run; no tracker has credentials, and the network must not be touched."""
     for name in _CREDENTIALS:
         monkeypatch.delenv(name, raising=False)
     for name, value in offline_environment(tmp_path).items():
@@ -57,16 +57,17 @@ def offline_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 def offline_environment(folder: Path) -> dict[str, str]:
     """Environment variables that keep every tracker's own folders below ``folder``, for child processes too."""
-    places = {
+    names = {
         "WANDB_DATA_DIR": "data",
         "WANDB_CACHE_DIR": "cache",
         "WANDB_CONFIG_DIR": "config",
         "SWANLAB_ROOT": "swanlab",
     }
-    for place in places.values():
-        (folder / "trackers" / place).mkdir(parents=True, exist_ok=True)
+    folders = {variable: folder / "trackers" / name for variable, name in names.items()}
+    for path in folders.values():
+        path.mkdir(parents=True, exist_ok=True)
     return {
-        **{name: str(folder / "trackers" / place) for name, place in places.items()},
+        **{variable: str(path) for variable, path in folders.items()},
         "NETRC": str(folder / "trackers" / "netrc"),
         "WANDB_SILENT": "true",
         "WANDB_CONSOLE": "off",

@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
+from areal_callbacks.core.file_names import METRICS_FILE
 from areal_callbacks.core.types import Export, Run
-from areal_callbacks.writers.jsonl import FILE_NAME, JsonlWriter
+from areal_callbacks.writers.jsonl import JsonlWriter
 
 START = 1_700_000_000.0
 
@@ -43,7 +44,7 @@ def write_run(folder: Path, exports: Iterable[Export], config: Mapping[str, Any]
     for one in exports:
         writer.write(one)
     writer.close()
-    return folder / FILE_NAME
+    return folder / METRICS_FILE
 
 
 def typical_metrics(step: int, steps: int) -> dict[str, float]:
@@ -64,8 +65,8 @@ def typical_metrics(step: int, steps: int) -> dict[str, float]:
         "timeperf/rollout": 3.0 - progress,
         "rollout/reward": progress,
     }
-    for place, bound in enumerate(("1.5", "2", "3", "5", "10")):
-        metrics[f"ppo_actor/train_infer/ratio_outside_{bound}"] = 0.03 * 10.0**-place * (1 + progress)
+    for decade, bound in enumerate(("1.5", "2", "3", "5", "10")):
+        metrics[f"ppo_actor/train_infer/ratio_outside_{bound}"] = 0.03 * 10.0**-decade * (1 + progress)
     for number in (1, 2, 3):
         metrics[f"ppo_actor/train_infer/kl_k{number}"] = 1e-3 * number
     metrics["ppo_actor/train_infer/logp_abs_diff/avg"] = 0.01

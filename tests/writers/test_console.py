@@ -12,7 +12,7 @@ import torch
 from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
 from areal_callbacks.core.types import Export, Run
 from areal_callbacks.writers.base import MetricWriter
-from areal_callbacks.writers.console import ConsoleWriter, summary
+from areal_callbacks.writers.console import ConsoleWriter, summarise
 
 METRICS = {
     "train_perf/tokens": 1234567.0,
@@ -59,7 +59,7 @@ def test_it_is_a_metric_writer() -> None:
 
 
 def test_numbers_are_for_people() -> None:
-    assert rows(summary(Export(1200, METRICS))) == {
+    assert rows(summarise(Export(1200, METRICS))) == {
         "AReaL": "metrics, step 1,200",
         "train_perf/tokens": "1,234,567",
         "train_perf/seconds": "12.3 ms",
@@ -82,7 +82,7 @@ def test_numbers_are_for_people() -> None:
 
 def test_the_three_most_imbalanced_layers_are_listed() -> None:
     loads = ExpertLoads((layer("", 0, 5, 5), layer("", 1, 10, 0), layer("", 2, 1, 3), layer("encoder", 0, 2, 3)))
-    lines = summary(Export(1, {}, loads)).splitlines()[-3:]
+    lines = summarise(Export(1, {}, loads)).splitlines()[-3:]
     assert [line.split() for line in lines] == [
         ["moe_balance/layer_1", "2.000", "0", "100.0", "%", "1"],
         ["moe_balance/layer_2", "1.500", "1", "75.0", "%", "0"],
@@ -104,7 +104,7 @@ def test_eighty_columns_hold_everything(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf, 1e300, -1e30, -0.0])
 def test_eighty_columns_hold_any_number(value: float) -> None:
-    text = summary(Export(0, dict.fromkeys(METRICS, value)))
+    text = summarise(Export(0, dict.fromkeys(METRICS, value)))
     assert max(map(len, text.splitlines())) <= 80
     assert set(METRICS) <= set(rows(text))
 
@@ -153,7 +153,7 @@ def test_stdout_is_looked_up_when_printing(tmp_path: Path, capsys: pytest.Captur
     [(0.0, "0.00 us"), (0.5, "500 ms"), (1.0, "1.00 s"), (59.0, "59.0 s"), (90.0, "1.50 min"), (360000.0, "100 h")],
 )
 def test_seconds(seconds: float, text: str) -> None:
-    assert rows(summary(Export(1, {"train_perf/seconds": seconds})))["train_perf/seconds"] == text
+    assert rows(summarise(Export(1, {"train_perf/seconds": seconds})))["train_perf/seconds"] == text
 
 
 @pytest.mark.parametrize(
@@ -161,4 +161,4 @@ def test_seconds(seconds: float, text: str) -> None:
 )
 def test_flop_rates(rate: float, text: str) -> None:
     key = "train_perf/estimated_flops_per_second"
-    assert rows(summary(Export(1, {key: rate})))[key] == text
+    assert rows(summarise(Export(1, {key: rate})))[key] == text

@@ -54,7 +54,7 @@ def ours(folder: Path) -> tuple[dict[int, dict[str, float]], dict[int, list[list
     return {step: {k: v for k, v in row.items() if k.startswith(scopes)} for step, row in rows.items()}, counts
 
 
-def part(row: dict[str, Any], like: dict[str, float]) -> dict[str, float]:
+def take_part(row: dict[str, Any], like: dict[str, float]) -> dict[str, float]:
     return {key: row[key] for key in like if key in row}
 
 
@@ -66,7 +66,7 @@ def assert_wandb_rows(file: Path, step_key: str, metrics: dict[int, dict[str, fl
     scalars = wandb_rows(file)
     for row in history:
         step = row[step_key]
-        assert equal(part(scalars[row["_step"]], metrics[step]), metrics[step])
+        assert equal(take_part(scalars[row["_step"]], metrics[step]), metrics[step])
         columns, table = wandb_table(file, row)
         assert columns == ["layer", "expert", "tokens", "load_percent"]
         assert np.array([cells[2] for cells in table]).reshape(LAYERS, EXPERTS).tolist() == counts[step]
@@ -77,7 +77,7 @@ def assert_images(folder: Path, metrics: dict[int, dict[str, float]]) -> None:
     assert [image.step for image in images] == sorted(metrics)
     assert {(image.height, image.width) for image in images} == {(LAYERS, EXPERTS)}
     rows = tensorboard_rows(folder)
-    assert all(equal(part(rows[step], metrics[step]), single(metrics[step])) for step in metrics)
+    assert all(equal(take_part(rows[step], metrics[step]), single(metrics[step])) for step in metrics)
 
 
 def test_a_transformers_run_keeps_ten_of_ten_rows_in_every_tracker(
@@ -125,7 +125,7 @@ def test_a_transformers_run_keeps_ten_of_ten_rows_in_every_tracker(
         assert cells[:, 3].reshape(LAYERS, EXPERTS).tolist() == layers
         assert trackio_image(rows[step]).shape[1] == 768
         for row in (scalars[step], rows[step]):
-            assert equal(part(row, metrics[step]), metrics[step])
+            assert equal(take_part(row, metrics[step]), metrics[step])
             assert "train/loss" in row
             series = [
                 [row[f"moe_balance/layer_{layer}/expert_{e}/tokens"] for e in range(EXPERTS)] for layer in range(LAYERS)
@@ -177,10 +177,13 @@ def test_a_lightning_run_keeps_ten_of_ten_rows(offline_trackers: Path) -> None:
     assert_images(offline_trackers / "tb", metrics)
 
 
-def test_without_moe_balance_there_are_no_guests(offline_trackers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_moe_balance_guests_have_no_expert_loads_to_add(
+    offline_trackers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(offline_trackers / "tb"))
     callback = AReaLMetricsCallback(moe_balance=False)
     make_trainer(offline_trackers / "out", callbacks=[callback], data=Sequences(8), report_to=["tensorboard"]).train()
     events = tensorboard_events(offline_trackers / "tb")
     assert "train_perf/tokens" in events.Tags()["scalars"]
     assert events.Tags()["images"] == []
+    assert len(events.Tensors("custom_scalars__config__")) == 1

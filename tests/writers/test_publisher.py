@@ -1,10 +1,7 @@
-"""The publisher: metrics.jsonl at once, the others on one guarded thread, training never held up."""
+"""The publisher: metrics.jsonl at once, the others on guarded threads, training never delayed."""
 
 from __future__ import annotations
 
-import gc
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -12,66 +9,18 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from support.readback import jsonl_rows, messages, tensorboard_rows
+from support.recorder import Recorder, Stuck
 
+from areal_callbacks.config.options import MoEBalanceConfig, TensorBoardConfig
 from areal_callbacks.core.types import Export, Run
-from areal_callbacks.writers.jsonl import JsonlWriter, MetricsRecord, read_metrics
-from areal_callbacks.writers.publisher import Publisher, default_publisher
+from areal_callbacks.writers.jsonl import JsonlWriter
+from areal_callbacks.writers.publisher import Publisher
 from areal_callbacks.writers.tensorboard import TensorBoardWriter
 
 
-class Recorder:
-    """A user's writer that remembers what happened, and raises or hangs at the wanted call."""
-
-    def __init__(self, fail_at: str = "", error: type[BaseException] = RuntimeError) -> None:
-        self.fail_at = fail_at
-        self.error = error
-        self.calls: list[str] = []
-        self.exports: list[Export] = []
-        self.threads: set[str] = set()
-        self.closed = threading.Event()
-        self.gate = threading.Event()
-        self.gate.set()
-
-    def open(self, run: Run) -> None:
-        self.act("open")
-
-    def write(self, export: Export) -> None:
-        self.exports.append(export)
-        self.act(f"write {export.step}")
-
-    def close(self) -> None:
-        self.act("close")
-        self.closed.set()
-
-    def act(self, call: str) -> None:
-        self.calls.append(call)
-        self.threads.add(threading.current_thread().name)
-        self.gate.wait()
-        if call == self.fail_at:
-            raise self.error(f"cannot {call}")
-
-
-class Stuck(Recorder):
-    """Hangs until the test lets it go."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate.clear()
-
-    def wait_until_busy(self) -> None:
-        deadline = time.monotonic() + 10
-        while not self.calls and time.monotonic() < deadline:
-            time.sleep(0.001)
-
-
-def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == "areal_callbacks"]
-
-
 def steps(folder: Path) -> list[int]:
-    records = read_metrics(folder / "metrics.jsonl")
-    return [record.step for record in records if isinstance(record, MetricsRecord)]
+    return list(jsonl_rows(folder))
 
 
 def test_synchronous_writers_run_here_and_the_others_in_order_on_one_thread(tmp_path: Path) -> None:
@@ -96,15 +45,14 @@ def test_without_an_export_nothing_opens_and_no_thread_starts(tmp_path: Path) ->
 
 
 def test_real_writers_end_up_with_the_same_numbers(tmp_path: Path) -> None:
-    publisher = Publisher([TensorBoardWriter()], run=Run(tmp_path), synchronous=[JsonlWriter()])
+    publisher = Publisher(
+        [TensorBoardWriter(TensorBoardConfig(), MoEBalanceConfig())], run=Run(tmp_path), synchronous=[JsonlWriter()]
+    )
     for step in range(20):
         publisher.publish(Export(step, {"a": step / 2}))
     publisher.close()
-    events = EventAccumulator(str(tmp_path / "tensorboard"), size_guidance={"scalars": 0})
-    events.Reload()
-    rows = [(record.step, record.metrics["a"]) for record in read_metrics(tmp_path / "metrics.jsonl")
-            if isinstance(record, MetricsRecord)]  # fmt: skip
-    assert rows == [(event.step, event.value) for event in events.Scalars("a")] == [(n, n / 2) for n in range(20)]
+    expected = {step: {"a": step / 2} for step in range(20)}
+    assert jsonl_rows(tmp_path) == tensorboard_rows(tmp_path / "tensorboard") == expected
 
 
 @pytest.mark.parametrize("fail_at", ["open", "write 1", "close"])
@@ -249,87 +197,9 @@ def test_the_caller_may_reuse_its_dictionaries(tmp_path: Path) -> None:
     assert (slow.exports[0].metrics, slow.exports[0].host) == ({"a": 1.0}, {"loss": 1.0})
 
 
-def test_a_forgotten_publisher_ends_in_the_background_without_waiting(tmp_path: Path) -> None:
-    here, writer = Recorder(), Stuck()
-    publisher = Publisher([writer], run=Run(tmp_path), synchronous=[here])
-    publisher.publish(Export(1, {}))
-    del publisher
-    gc.collect()
-    assert here.calls == ["open", "write 1", "close"]
-    writer.gate.set()
-    assert writer.closed.wait(10)
-    assert writer.calls == ["open", "write 1", "close"]
-
-
 def test_a_queue_without_room_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="capacity must be at least 1, got 0"):
         Publisher([], run=Run(tmp_path), capacity=0)
-
-
-def test_the_default_is_a_file_and_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    publisher = default_publisher(Run(tmp_path / "new"))
-    publisher.publish(Export(1, {"train_perf/tokens": 1234567.0}))
-    publisher.close()
-    assert steps(tmp_path / "new") == [1]
-    out = capsys.readouterr().out
-    assert "1,234,567" in out
-    assert "metrics.jsonl" in out
-
-
-PRELUDE = """
-import os, sys, time
-from pathlib import Path
-from areal_callbacks.core.types import Export, Run
-from areal_callbacks.writers.publisher import Publisher
-from areal_callbacks.writers.jsonl import JsonlWriter
-
-class Log:
-    def open(self, run): self.file = open(run.output_dir / "log", "a")
-    def write(self, export): time.sleep(0.01); print(f"write {export.step}", file=self.file)
-    def close(self): print("close", file=self.file); self.file.close()
-
-publisher = Publisher([Log()], run=Run(Path(sys.argv[1])), synchronous=[JsonlWriter()])
-"""
-
-
-def run_script(folder: Path, code: str) -> str:
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PRELUDE + code, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stderr
-
-
-def test_the_interpreter_exit_flushes(tmp_path: Path) -> None:
-    assert run_script(tmp_path, "for step in range(20): publisher.publish(Export(step, {}))") == ""
-    assert (tmp_path / "log").read_text().split("\n") == [*(f"write {step}" for step in range(20)), "close", ""]
-
-
-def test_a_forked_child_neither_writes_nor_closes(tmp_path: Path) -> None:
-    code = """
-publisher.publish(Export(0, {}))
-if os.fork() == 0:
-    publisher.publish(Export(1, {}))
-    publisher.publish(Export(2, {}))
-    sys.exit()
-os.wait()
-publisher.publish(Export(3, {}))
-publisher.close()
-"""
-    assert run_script(tmp_path, code).count("export of step 1 came from a forked process: not written") == 1
-    assert (tmp_path / "log").read_text() == "write 0\nwrite 3\nclose\n"
-    assert steps(tmp_path) == [0, 3]
-
-
-def test_a_child_forked_before_the_first_export_may_publish(tmp_path: Path) -> None:
-    code = """
-if os.fork() == 0:
-    publisher.publish(Export(1, {}))
-    sys.exit()
-os.wait()
-"""
-    assert run_script(tmp_path, code) == ""
-    assert (tmp_path / "log").read_text() == "write 1\nclose\n"
-    assert steps(tmp_path) == [1]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")

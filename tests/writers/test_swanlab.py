@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -10,40 +9,39 @@ import numpy as np
 import pytest
 import swanlab
 import torch
-from support.readback import equal, jsonl_rows, messages, swanlab_charts, swanlab_rows, swanlab_text
+from support.readback import messages, swanlab_charts, swanlab_rows, swanlab_text
+from support.report_runs import loads as make_loads
+from support.tracker_conformance import RunConformance, publish
 
-from areal_callbacks.config import SwanlabConfig
-from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
+from areal_callbacks.config.options import MoEBalanceConfig, SwanlabConfig
+from areal_callbacks.core.expert_loads import ExpertLoads
 from areal_callbacks.core.types import Export, Run
-from areal_callbacks.writers.base import MetricWriter
-from areal_callbacks.writers.jsonl import JsonlWriter
-from areal_callbacks.writers.publisher import Publisher
 from areal_callbacks.writers.swanlab import SwanlabGuest, SwanlabWriter, current_swanlab_run
+from areal_callbacks.writers.tracker_runs import HostRun
 
 OFFLINE = SwanlabConfig(mode="offline", project="p")
+BALANCE = MoEBalanceConfig()
 
 
 def loads(*counts: int) -> ExpertLoads:
-    return ExpertLoads((LayerLoads("", 4, torch.tensor(counts, dtype=torch.int64)),))
+    return make_loads({("", 4): counts})
 
 
-def written(folder: Path, *exports: Export, **options: Any) -> None:
-    """Write the exports as the publisher does, beside metrics.jsonl."""
-    publisher = Publisher(
-        [], run=Run(folder, name="a name"), synchronous=[JsonlWriter()], trackers=[SwanlabWriter(OFFLINE, **options)]
-    )
-    for export in exports:
-        publisher.publish(export)
-    publisher.close()
+def written(folder: Path, *exports: Export, **balance: Any) -> None:
+    publish(folder, SwanlabWriter(OFFLINE, MoEBalanceConfig(**balance)), *exports)
 
 
-def test_every_row_equals_metrics_jsonl_with_nan_and_infinities(offline_trackers: Path) -> None:
-    special = {"nan": math.nan, "up": math.inf, "down": -math.inf, "tiny": 5e-324, "big": 2.0**53 + 2}
-    exports = [Export(step, {"train_perf/tokens": 0.1 * step, **special}, host={"loss": step / 7}) for step in range(5)]
-    written(offline_trackers, *exports)
-    rows, expected = swanlab_rows(offline_trackers), jsonl_rows(offline_trackers)
-    assert rows.keys() == expected.keys() == set(range(5))
-    assert all(equal(rows[step], expected[step]) for step in rows)
+class TestConformance(RunConformance):
+    name, kind = "swanlab", "SwanLab run"
+
+    def section(self, folder: Path) -> SwanlabConfig:
+        return OFFLINE
+
+    def rows(self, folder: Path) -> dict[int, dict[str, float]]:
+        return swanlab_rows(folder)
+
+    def search(self, folder: Path) -> str:
+        return swanlab_text(folder / "swanlog")
 
 
 def test_repeated_and_earlier_steps_numpy_and_tensors_lose_nothing(offline_trackers: Path) -> None:
@@ -59,7 +57,9 @@ def test_repeated_and_earlier_steps_numpy_and_tensors_lose_nothing(offline_track
 
 
 def test_loads_arrive_as_a_heat_map_and_as_series(offline_trackers: Path) -> None:
-    written(offline_trackers, Export(1, {}, loads(1, 3)), Export(2, {}, loads(5, 5)), Export(3, {}), table_every=2)
+    written(
+        offline_trackers, Export(1, {}, loads(1, 3)), Export(2, {}, loads(5, 5)), Export(3, {}), expert_table_every=2
+    )
     assert swanlab_rows(offline_trackers) == {
         step: {
             "moe_balance/layer_4/expert_0/tokens": first,
@@ -82,24 +82,11 @@ def test_many_experts_are_a_heat_map_only(offline_trackers: Path, caplog: pytest
     assert [message[:12] for message in messages(caplog)] == ["1,026 series"]
 
 
-def test_secrets_stay_here_and_the_report_is_handed_over(offline_trackers: Path) -> None:
-    writer = SwanlabWriter(OFFLINE)
-    writer.open(Run(offline_trackers, {"lr": 0.125, "swanlab_api_key": "s3cret"}))
-    writer.write(Export(1, {"a": 1.0}))
-    (offline_trackers / "report.html").write_text("<!doctype html><p>planted</p>")
-    writer.close()
-    text = swanlab_text(offline_trackers / "swanlog")
-    assert "0.125" in text
-    assert "planted" in text
-    assert "s3cret" not in text
-    assert current_swanlab_run() is None
-
-
 @pytest.mark.parametrize("mode", ["online", "cloud", None])
 def test_online_without_a_key_stays_offline_with_one_message(
     offline_trackers: Path, caplog: pytest.LogCaptureFixture, mode: Any
 ) -> None:
-    writer = SwanlabWriter(SwanlabConfig(mode=mode))
+    writer = SwanlabWriter(SwanlabConfig(mode=mode), BALANCE)
     writer.open(Run(offline_trackers))
     writer.write(Export(1, {"a": 1.0}))
     writer.close()
@@ -110,7 +97,7 @@ def test_online_without_a_key_stays_offline_with_one_message(
 def test_without_the_local_dashboard_the_run_is_kept_offline(
     offline_trackers: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    writer = SwanlabWriter(SwanlabConfig(mode="local"))
+    writer = SwanlabWriter(SwanlabConfig(mode="local"), BALANCE)
     writer.open(Run(offline_trackers))
     writer.write(Export(1, {"a": 1.0}))
     writer.close()
@@ -124,7 +111,7 @@ def test_the_environment_decides_unless_a_mode_is_set(
     offline_trackers: Path, monkeypatch: pytest.MonkeyPatch, environment: str, mode: Any, files: int
 ) -> None:
     monkeypatch.setenv("SWANLAB_MODE", environment)
-    writer = SwanlabWriter(SwanlabConfig(mode=mode))
+    writer = SwanlabWriter(SwanlabConfig(mode=mode), BALANCE)
     writer.open(Run(offline_trackers))
     writer.write(Export(1, {"a": 1.0}))
     writer.close()
@@ -132,7 +119,7 @@ def test_the_environment_decides_unless_a_mode_is_set(
 
 
 def test_the_folder_can_be_chosen(offline_trackers: Path) -> None:
-    writer = SwanlabWriter(SwanlabConfig(mode="offline", logdir=str(offline_trackers.parent / "elsewhere")))
+    writer = SwanlabWriter(SwanlabConfig(mode="offline", logdir=str(offline_trackers.parent / "elsewhere")), BALANCE)
     writer.open(Run(offline_trackers))
     writer.write(Export(1, {"a": 1.0}))
     writer.close()
@@ -142,7 +129,7 @@ def test_the_folder_can_be_chosen(offline_trackers: Path) -> None:
 def test_a_run_that_is_open_already_is_used_and_stays_open(offline_trackers: Path) -> None:
     host = swanlab.init(mode="offline", project="p", log_dir=str(offline_trackers))
     try:
-        writer = SwanlabWriter(OFFLINE)
+        writer = SwanlabWriter(OFFLINE, BALANCE)
         writer.open(Run(offline_trackers))
         writer.write(Export(40, {"a": 1.0}))
         writer.close()
@@ -153,7 +140,7 @@ def test_a_run_that_is_open_already_is_used_and_stays_open(offline_trackers: Pat
 
 
 def test_a_second_logger_does_not_mix_its_numbers_into_the_run_of_the_first(offline_trackers: Path) -> None:
-    first, second = SwanlabWriter(OFFLINE), SwanlabWriter(OFFLINE)
+    first, second = SwanlabWriter(OFFLINE, BALANCE), SwanlabWriter(OFFLINE, BALANCE)
     first.open(Run(offline_trackers))
     with pytest.raises(RuntimeError, match="another logger has a run open"):
         second.open(Run(offline_trackers))
@@ -166,8 +153,7 @@ def test_a_second_logger_does_not_mix_its_numbers_into_the_run_of_the_first(offl
 
 def test_a_guest_adds_to_the_steps_of_the_host(offline_trackers: Path) -> None:
     host = swanlab.init(mode="offline", project="p", log_dir=str(offline_trackers))
-    guest = SwanlabGuest(current_swanlab_run, per_expert_scalars=False)
-    assert isinstance(guest, MetricWriter)
+    guest = SwanlabGuest(HostRun(), MoEBalanceConfig(per_expert_scalars=False))
     guest.open(Run(offline_trackers))
     for step in range(1, 11):
         guest.write(Export(step, {"ours": 1.0}, loads(step, step)))
@@ -177,8 +163,3 @@ def test_a_guest_adds_to_the_steps_of_the_host(offline_trackers: Path) -> None:
     assert swanlab_rows(offline_trackers) == {step: {"loss": step / 2} for step in range(1, 11)}
     tokens = {step: chart["series"][0]["data"][0][3] for step, (chart,) in swanlab_charts(offline_trackers).items()}
     assert tokens == {step: step for step in range(1, 11)}
-
-
-def test_a_guest_without_a_host_says_so(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="the host has no SwanLab run"):
-        SwanlabGuest(current_swanlab_run).open(Run(tmp_path))

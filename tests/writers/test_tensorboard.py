@@ -11,30 +11,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
+from support.readback import single, tensorboard_rows
+from support.readback import tensorboard_events as events
+from support.report_runs import loads
+from support.tracker_conformance import TrackerConformance
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
 from torch.utils.tensorboard import SummaryWriter
 
-from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
+from areal_callbacks.config.options import MoEBalanceConfig, TensorBoardConfig
 from areal_callbacks.core.types import Export, Run
-from areal_callbacks.writers.base import MetricWriter
-from areal_callbacks.writers.tensorboard import TensorBoardWriter, expert_load_images
+from areal_callbacks.writers.tensorboard import TensorBoardGuest, TensorBoardWriter
+from areal_callbacks.writers.tracker_runs import HostRun
 
-
-def layer(stack: str, number: int, *counts: int) -> LayerLoads:
-    return LayerLoads(stack, number, torch.tensor(counts, dtype=torch.int64))
-
-
-LOADS = ExpertLoads((layer("", 0, 5, 5, 5, 5), layer("", 1, 16, 0, 0, 0), layer("encoder", 0, 1, 3)))
+KEY = "moe_balance/expert_loads"
+BALANCE = MoEBalanceConfig()
+LOADS = loads({("", 0): [5, 5, 5, 5], ("", 1): [16, 0, 0, 0], ("encoder", 0): [1, 3]})
 EXPORT = Export(7, {"train_perf/tokens": 4096.0, "nan": math.nan}, LOADS, {"loss": 1.5}, 123.0)
-
-
-def events(folder: Path) -> EventAccumulator:
-    accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0, "images": 0, "tensors": 0})
-    accumulator.Reload()
-    return accumulator
 
 
 def pixels(accumulator: EventAccumulator, tag: str) -> np.ndarray[Any, Any]:
@@ -49,11 +43,23 @@ def charts(accumulator: EventAccumulator) -> dict[str, layout_pb2.Chart]:
     return {chart.title: chart for category in layout.category for chart in category.chart}
 
 
+class TestConformance(TrackerConformance):
+    name, kind = "tensorboard", "SummaryWriter"
+
+    def section(self, folder: Path) -> TensorBoardConfig:
+        return TensorBoardConfig(path=str(folder / "tb"))
+
+    def rows(self, folder: Path) -> dict[int, dict[str, float]]:
+        return tensorboard_rows(folder / "tb")
+
+    def keep(self, metrics: dict[str, float]) -> dict[str, float]:
+        return single(metrics)
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> EventAccumulator:
     folder = tmp_path_factory.mktemp("run")
-    writer = TensorBoardWriter()
-    assert isinstance(writer, MetricWriter)
+    writer = TensorBoardWriter(TensorBoardConfig(), BALANCE)
     writer.open(Run(folder))
     writer.write(EXPORT)
     early = events(folder / "tensorboard")
@@ -104,42 +110,38 @@ def host(tmp_path: Path) -> Iterator[SummaryWriter]:
     writer.close()
 
 
-def test_a_guest_leaves_the_hosts_scalars_and_its_writer_alone(tmp_path: Path, host: SummaryWriter) -> None:
-    writer = TensorBoardWriter(summary_writer=host)
-    writer.open(Run(tmp_path / "elsewhere"))
-    writer.write(EXPORT)
-    writer.close()
+def test_a_guest_adds_images_and_the_page_and_leaves_scalars_and_closing_to_the_host(
+    tmp_path: Path, host: SummaryWriter
+) -> None:
+    guest = TensorBoardGuest(HostRun(lambda: host), BALANCE)
+    guest.open(Run(tmp_path / "elsewhere"))
+    guest.write(EXPORT)
+    guest.close()
     host.add_scalar("loss", 2.5, 7)
     host.flush()
     accumulator = events(tmp_path)
+    assert accumulator.Tags()["scalars"] == ["loss"]
     assert [event.value for event in accumulator.Scalars("loss")] == [2.5]
-    assert [event.value for event in accumulator.Scalars("train_perf/tokens")] == [4096.0]
+    assert len(accumulator.Tags()["images"]) == 2
+    assert "tokens per second" in charts(accumulator)
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_scalars_and_page_can_be_left_to_the_host(tmp_path: Path, host: SummaryWriter) -> None:
-    writer = TensorBoardWriter(summary_writer=host, scalars=False, layout=False)
+def test_a_rarer_image_shows_the_counts_since_the_one_before(tmp_path: Path) -> None:
+    first, second = ({("", 0): counts} for counts in ([3, 1], [1, 3]))
+    writer = TensorBoardWriter(TensorBoardConfig(), MoEBalanceConfig(expert_table_every=2))
     writer.open(Run(tmp_path))
-    writer.write(EXPORT)
-    host.flush()
-    tags = events(tmp_path).Tags()
-    assert (tags["scalars"], tags["tensors"], len(tags["images"])) == ([], [], 2)
+    for step, counts in enumerate((first, second, first)):
+        writer.write(Export(step, {}, loads(counts)))
+    writer.close()
+    accumulator = events(tmp_path / "tensorboard")
+    assert [event.step for event in accumulator.Images(KEY)] == [1]
+    assert pixels(accumulator, KEY).tolist() == [[[247, 247, 247]] * 2]
 
 
 def test_the_folder_can_be_chosen_and_exports_without_loads_have_no_image(tmp_path: Path) -> None:
-    writer = TensorBoardWriter(tmp_path / "tb")
+    writer = TensorBoardWriter(TensorBoardConfig(path=str(tmp_path / "tb")), BALANCE)
     writer.open(Run(tmp_path))
     writer.write(Export(1, {"a": 1.0}))
     writer.close()
     assert events(tmp_path / "tb").Tags()["images"] == []
-
-
-def test_colours_diverge_around_the_ideal_load_and_padding_is_grey() -> None:
-    image = expert_load_images(ExpertLoads((layer("", 0, 8, 2, 4, 4, 4, 4, 4, 2), layer("", 1, 0, 0))))
-    colours = image["moe_balance/expert_loads"].tolist()
-    double, half, ideal = colours[0][:3]
-    assert ideal == [247, 247, 247]
-    assert double[0] > double[2]
-    assert half[2] > half[0]
-    assert colours[1] == [[0, 0, 0]] * 2 + [[128, 128, 128]] * 6
-    assert expert_load_images(None) == {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +10,14 @@ import numpy as np
 import pytest
 import torch
 import wandb
-from support.readback import (
-    equal,
-    jsonl_rows,
-    messages,
-    wandb_config,
-    wandb_file,
-    wandb_history,
-    wandb_rows,
-    wandb_table,
-)
+from support.readback import messages, wandb_config, wandb_file, wandb_history, wandb_rows, wandb_table
+from support.report_runs import loads as make_loads
+from support.tracker_conformance import RunConformance, publish
 
-from areal_callbacks.config import WandbConfig
-from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
+from areal_callbacks.config.options import MoEBalanceConfig, WandbConfig
+from areal_callbacks.core.expert_loads import ExpertLoads
 from areal_callbacks.core.types import Export, Run
-from areal_callbacks.writers.base import MetricWriter
-from areal_callbacks.writers.jsonl import JsonlWriter
-from areal_callbacks.writers.publisher import Publisher
+from areal_callbacks.writers.tracker_runs import HostRun
 from areal_callbacks.writers.wandb import WandbGuest, WandbWriter, current_wandb_run
 
 pytestmark = pytest.mark.filterwarnings(
@@ -34,33 +25,33 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 OFFLINE = WandbConfig(mode="offline", project="p")
+BALANCE = MoEBalanceConfig()
 KEY = "moe_balance/expert_loads"
 
 
 def loads(scale: int, layers: int = 2, experts: int = 3) -> ExpertLoads:
-    counts = torch.arange(1, layers * experts + 1, dtype=torch.int64).reshape(layers, experts) * scale
-    return ExpertLoads(tuple(LayerLoads("", number, row) for number, row in enumerate(counts)))
+    return make_loads(np.arange(1, layers * experts + 1).reshape(layers, experts) * scale)
 
 
-def written(folder: Path, *exports: Export, **options: Any) -> Path:
-    """Write the exports as the publisher does, beside metrics.jsonl; the finished run file."""
-    publisher = Publisher(
-        [], run=Run(folder, name="a name"), synchronous=[JsonlWriter()], trackers=[WandbWriter(OFFLINE, **options)]
-    )
-    for export in exports:
-        publisher.publish(export)
-    publisher.close()
+def written(folder: Path, *exports: Export, **balance: Any) -> Path:
+    """The finished run file."""
+    publish(folder, WandbWriter(OFFLINE, MoEBalanceConfig(**balance)), *exports)
     return wandb_file(folder)
 
 
-def test_every_row_equals_metrics_jsonl_with_nan_and_infinities(offline_trackers: Path) -> None:
-    special = {"nan": math.nan, "up": math.inf, "down": -math.inf, "tiny": 5e-324, "big": 2.0**53 + 2}
-    exports = [Export(step, {"train_perf/tokens": 0.1 * step, **special}, host={"loss": step / 7}) for step in range(5)]
-    rows = wandb_rows(written(offline_trackers, *exports))
-    expected = jsonl_rows(offline_trackers)
-    assert rows.keys() == expected.keys() == set(range(5))
-    assert all(equal(rows[step], expected[step]) for step in rows)
-    assert equal(rows[3], {"train_perf/tokens": 0.1 * 3, **special, "loss": 3 / 7})
+class TestConformance(RunConformance):
+    name, kind = "wandb", "W&B run"
+
+    def section(self, folder: Path) -> WandbConfig:
+        return OFFLINE
+
+    def rows(self, folder: Path) -> dict[int, dict[str, float]]:
+        return wandb_rows(wandb_file(folder))
+
+    def search(self, folder: Path) -> str:
+        file = wandb_file(folder)
+        texts = [path.read_text(errors="replace") for path in file.parent.rglob("*") if path.is_file()]
+        return "\n".join([json.dumps(wandb_config(file)), *texts])
 
 
 def test_repeated_and_earlier_steps_numpy_and_tensors_lose_nothing(offline_trackers: Path) -> None:
@@ -103,7 +94,7 @@ def test_a_table_of_14848_rows_is_complete(offline_trackers: Path) -> None:
 
 
 def test_a_rarer_table_holds_the_counts_since_the_one_before(offline_trackers: Path) -> None:
-    file = written(offline_trackers, *(Export(step, {}, loads(step)) for step in range(1, 6)), table_every=2)
+    file = written(offline_trackers, *(Export(step, {}, loads(step)) for step in range(1, 6)), expert_table_every=2)
     tables = {row["_step"]: wandb_table(file, row)[1] for row in wandb_history(file) if f"{KEY}/_type" in row}
     assert {step: rows[0][2] for step, rows in tables.items()} == {2: 1 + 2, 4: 3 + 4}
 
@@ -122,34 +113,10 @@ def test_a_table_that_refuses_the_fast_path_is_filled_the_slow_way(
     assert [row[2] for row in wandb_table(file, wandb_history(file)[0])[1]] == [1, 2, 3, 4, 5, 6]
 
 
-def test_secrets_stay_here_and_the_rest_of_the_configuration_goes(offline_trackers: Path) -> None:
-    config = {"lr": 1e-3, "wandb_api_key": "s3cret-1", "hub": {"url": "https://user:s3cret-2@host/x"}, "max_tokens": 8}
-    writer = WandbWriter(OFFLINE, name="named")
-    writer.open(Run(offline_trackers, config))
-    run_id = current_wandb_run().id
-    writer.write(Export(1, {"a": 1.0}))
-    writer.close()
-    file = wandb_file(offline_trackers, run_id)
-    sent = wandb_config(file)
-    assert (sent["lr"], sent["max_tokens"], sent["wandb_api_key"]) == (1e-3, 8, "[redacted]")
-    assert b"s3cret" not in b"".join(path.read_bytes() for path in offline_trackers.rglob("*") if path.is_file())
-    assert current_wandb_run() is None
-
-
-def test_the_report_is_handed_over(offline_trackers: Path) -> None:
-    writer = WandbWriter(OFFLINE)
-    writer.open(Run(offline_trackers))
-    writer.write(Export(1, {"a": 1.0}))
-    (offline_trackers / "report.html").write_text("<!doctype html><p>planted</p>")
-    writer.close()
-    (page,) = wandb_file(offline_trackers).parent.rglob("*.html")
-    assert "planted" in page.read_text()
-
-
 def test_online_without_a_key_stays_offline_with_one_message(
     offline_trackers: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    writer = WandbWriter(WandbConfig(mode="online"))
+    writer = WandbWriter(WandbConfig(mode="online"), BALANCE)
     writer.open(Run(offline_trackers))
     writer.write(Export(1, {"a": 1.0}))
     writer.close()
@@ -162,7 +129,7 @@ def test_the_environment_decides_unless_a_mode_is_set(
     offline_trackers: Path, monkeypatch: pytest.MonkeyPatch, environment: str, mode: Any, files: int
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", environment)
-    writer = WandbWriter(WandbConfig(mode=mode))
+    writer = WandbWriter(WandbConfig(mode=mode), BALANCE)
     writer.open(Run(offline_trackers))
     writer.write(Export(1, {"a": 1.0}))
     writer.close()
@@ -172,7 +139,7 @@ def test_the_environment_decides_unless_a_mode_is_set(
 def test_a_run_that_is_open_already_is_used_and_stays_open(offline_trackers: Path) -> None:
     host = wandb.init(mode="offline", project="p", dir=str(offline_trackers.parent))
     try:
-        writer = WandbWriter(OFFLINE)
+        writer = WandbWriter(OFFLINE, BALANCE)
         writer.open(Run(offline_trackers))
         host.log({"loss": 1.0})
         writer.write(Export(40, {"a": 1.0}, loads(1)))
@@ -187,7 +154,7 @@ def test_a_run_that_is_open_already_is_used_and_stays_open(offline_trackers: Pat
 
 
 def test_two_loggers_have_a_run_each(offline_trackers: Path) -> None:
-    writers = {name: WandbWriter(OFFLINE) for name in ("first", "second")}
+    writers = {name: WandbWriter(OFFLINE, BALANCE) for name in ("first", "second")}
     for name, writer in writers.items():
         writer.open(Run(offline_trackers / name))
     for step in range(3):
@@ -205,8 +172,8 @@ def test_a_guest_puts_its_table_into_the_row_that_the_host_logs(
     offline_trackers: Path, host_passes_steps: bool
 ) -> None:
     host = wandb.init(mode="offline", project="p", dir=str(offline_trackers))
-    guest = WandbGuest(lambda: host, step_key=None if host_passes_steps else "train/global_step", table_every=2)
-    assert isinstance(guest, MetricWriter)
+    host_run = HostRun(lambda: host, step_key=None if host_passes_steps else "train/global_step")
+    guest = WandbGuest(host_run, MoEBalanceConfig(expert_table_every=2))
     guest.open(Run(offline_trackers))
     for step in range(10, 110, 10):
         guest.write(Export(step, {"ours": 1.0}, loads(step)))
@@ -224,8 +191,3 @@ def test_a_guest_puts_its_table_into_the_row_that_the_host_logs(
     tables = {step: wandb_table(file, row)[1][0][2] for step, row in zip(steps, history) if f"{KEY}/_type" in row}
     assert tables == {20: 30, 40: 70, 60: 110, 80: 150, 100: 190}
     assert not any("ours" in row for row in history)
-
-
-def test_a_guest_without_a_host_says_so(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="the host has no W&B run"):
-        WandbGuest(lambda: None, step_key=None).open(Run(tmp_path))

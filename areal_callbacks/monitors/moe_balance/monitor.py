@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
+from areal_callbacks.core import names
 from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
 from areal_callbacks.core.records import Records
 from areal_callbacks.monitors.moe_balance.counted_router import HINT, CountedRouter
@@ -135,10 +136,10 @@ class MoEBalanceMonitor(Observer):
                 metrics[f"{layer.prefix}/normalised_entropy"] = layer.normalised_entropy
         worst = loads.worst(1)[0]
         busy = [layer.max_over_ideal for layer in loads if layer.max_over_ideal > 0]
-        metrics["moe_balance/max_over_ideal_max"] = worst.max_over_ideal
-        metrics["moe_balance/max_over_ideal_mean"] = sum(busy) / len(busy) if busy else 0.0
-        metrics["moe_balance/worst_layer"] = float(worst.layer)
-        metrics["moe_balance/dead_experts"] = float(sum(layer.dead_experts for layer in loads))
+        metrics[names.MAX_OVER_IDEAL_MAX] = worst.max_over_ideal
+        metrics[names.MAX_OVER_IDEAL_MEAN] = sum(busy) / len(busy) if busy else 0.0
+        metrics[names.WORST_LAYER] = float(worst.layer)
+        metrics[names.DEAD_EXPERTS] = float(sum(layer.dead_experts for layer in loads))
         return metrics
 
 

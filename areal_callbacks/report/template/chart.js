@@ -136,7 +136,7 @@ class StepChart {
     return { splits, filter: (_, s) => s, values: (_, s) => s.map((value) => (isZero(value) ? "0" : decade(value, this.options.key))) };
   }
 
-  /** The nearest place with a value: lines of one chart need not have the same steps. */
+  /** The nearest step with a value: lines of one chart need not have the same steps. */
   #nearest(s, hovered) {
     const values = this.raw[s - 1];
     if (s === 0 || values[hovered] !== undefined) return hovered;

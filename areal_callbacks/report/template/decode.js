@@ -30,7 +30,7 @@ class Run {
   static async load(data, number, shared) {
     const lines = (await unpackText(data.scalars)).split("\n");
     const run = new Run(data, number, lines);
-    run.loads = Promise.all(data.stacks.map((stack, place) => Loads.load(data, stack, place, shared)));
+    run.loads = Promise.all(data.stacks.map((stack, index) => Loads.load(data, stack, index, shared)));
     return run;
   }
 
@@ -48,14 +48,14 @@ class Run {
     return this.lines.has(key);
   }
 
-  /** {at: places in steps, x: steps, y: values}, or null if the run has no such key. */
+  /** {at: indices of steps, x: steps, y: values}, or null if the run has no such key. */
   series(key) {
     if (!this.has(key)) return null;
     if (!this.decoded.has(key)) {
       const { indices, values } = this.lines.get(key);
       const y = parseList(values);
-      const at = indices === "" ? y.map((_, place) => place) : runningSums(indices);
-      this.decoded.set(key, { at, x: at.map((place) => this.steps[place]), y });
+      const at = indices === "" ? y.map((_, index) => index) : runningSums(indices);
+      this.decoded.set(key, { at, x: at.map((index) => this.steps[index]), y });
     }
     return this.decoded.get(key);
   }
@@ -64,7 +64,7 @@ class Run {
     return this.series(key)?.y.at(-1);
   }
 
-  /** Per bucket of steps: its first place and one value of every layer, the largest (NaN where there is none). */
+  /** Per bucket of steps: its first step and one value of every layer, the largest (NaN where there is none). */
   imbalance(stack) {
     const { buckets } = this;
     const starts = Array.from({ length: buckets }, (_, b) => Math.floor((b * this.exports) / buckets));
@@ -73,8 +73,8 @@ class Run {
     const rows = stack.layers.map((layer) => {
       const row = new Float64Array(buckets).fill(NaN);
       const series = this.series(`${layerPrefix(stack.stack, layer)}/max_over_ideal`) ?? { at: [], y: [] };
-      series.at.forEach((place, k) => {
-        const b = bucketOf[place];
+      series.at.forEach((index, k) => {
+        const b = bucketOf[index];
         if (!(row[b] >= series.y[k])) row[b] = series.y[k];
       });
       return row;
@@ -90,10 +90,10 @@ class Run {
 
 /** The expert loads of one stack in all kept snapshots. */
 class Loads {
-  static async load(data, stack, place, shared) {
+  static async load(data, stack, index, shared) {
     const [bytes, totals] = await Promise.all([
-      unpack(data.snapshots.counts[place]),
-      unpackText(data.snapshots.totals[place]),
+      unpack(data.snapshots.counts[index]),
+      unpackText(data.snapshots.totals[index]),
     ]);
     return new Loads(data, stack, bytes, totals, shared);
   }

@@ -28,12 +28,12 @@ class Explorer {
   }
 
   #fill() {
-    this.list.append(...this.keys.map((key, place) => {
+    this.list.append(...this.keys.map((key, index) => {
       const cut = key.lastIndexOf("/") + 1;
       const format = formatFor(key);
       const value = this.runs.length === 1 ? element("span", { className: "value" }, format(this.runs[0].last(key))) : null;
       const name = element("span", { className: "name", title: key }, element("span", { className: "path" }, key.slice(0, cut)), key.slice(cut));
-      const option = element("li", { role: "option", id: `scalar-${place}`, onclick: () => this.choose(key) }, name, value);
+      const option = element("li", { role: "option", id: `scalar-${index}`, onclick: () => this.choose(key) }, name, value);
       option.dataset.key = key;
       return option;
     }));

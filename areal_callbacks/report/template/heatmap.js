@@ -2,21 +2,21 @@
 
 const MARGIN = { left: 40, right: 1, top: 5, bottom: 20 };
 
-/** The places of values that are worth a label: multiples of a round number, at least `spacing` pixels apart. */
-function tickPlaces(values, length, spacing) {
+/** The indices of values that get a label: multiples of a round number, at least `spacing` pixels apart. */
+function tickIndices(values, length, spacing) {
   if (values.length === 0) return [];
   const range = Math.abs(values.at(-1) - values[0]) || 1;
   const least = (range * spacing) / Math.max(1, length);
   const power = 10 ** Math.floor(Math.log10(least));
   const interval = Math.max(1, [1, 2, 5, 10].map((factor) => factor * power).find((round) => round >= least));
-  const places = [];
+  const indices = [];
   let previous = null;
-  values.forEach((value, place) => {
+  values.forEach((value, index) => {
     const multiple = Math.floor(value / interval);
-    if ((previous === null && value % interval === 0) || (previous !== null && multiple !== previous)) places.push(place);
+    if ((previous === null && value % interval === 0) || (previous !== null && multiple !== previous)) indices.push(index);
     previous = multiple;
   });
-  return places;
+  return indices;
 }
 
 /**
@@ -133,14 +133,14 @@ class Heatmap {
     context.font = `11px ${getComputedStyle(document.body).fontFamily}`;
     context.textAlign = "right";
     context.textBaseline = "middle";
-    for (const row of tickPlaces(this.rows, height, 15)) {
+    for (const row of tickIndices(this.rows, height, 15)) {
       const { y, height: cell } = this.#box(row, 0);
       context.fillText(String(this.rows[row]), MARGIN.left - 8, y + cell / 2);
     }
     context.textBaseline = "alphabetic";
     context.textAlign = "center";
     const columns = this.columns();
-    for (const column of tickPlaces(columns, width - 60, 64)) {
+    for (const column of tickIndices(columns, width - 60, 64)) {
       const { x, width: cell } = this.#box(0, column);
       const middle = x + cell / 2;
       context.fillRect(middle - 0.5, MARGIN.top + height, 1, 4);

@@ -50,7 +50,7 @@ const PANELS = [
         .filter((key) => TRAIN_INFER.test(key) && /ratio_outside_[\d.]+$/.test(key))
         .map((key) => ({ key, k: Number(key.match(/[\d.]+$/)[0]) }))
         .sort((a, b) => a.k - b.k)
-        .map(({ key, k }, place) => ({ key, label: `k = ${k}`, colour: `tail-${Math.min(5, place + 1)}` })),
+        .map(({ key, k }, index) => ({ key, label: `k = ${k}`, colour: `tail-${Math.min(5, index + 1)}` })),
   },
   {
     title: "Train/infer divergence",
@@ -99,10 +99,10 @@ function optimizerSeconds(run) {
   const perStep = run.series("timeperf/optimizer_step");
   const steps = run.series("train_perf/optimizer_steps");
   if (!steps) return perStep;
-  let place = 0;
+  let index = 0;
   const y = perStep.y.map((seconds, k) => {
-    while (place + 1 < steps.at.length && steps.at[place + 1] <= perStep.at[k]) place += 1;
-    return seconds * steps.y[place];
+    while (index + 1 < steps.at.length && steps.at[index + 1] <= perStep.at[k]) index += 1;
+    return seconds * steps.y[index];
   });
   return { ...perStep, y };
 }
@@ -111,13 +111,13 @@ function panelLines(panel, runs, allKeys) {
   const several = runs.length > 1;
   const entries = panel.keys(allKeys).filter(({ key, single }) => runs.some((run) => run.has(key)) && !(single && several));
   if (entries.every((entry) => entry.hidden)) return [];
-  return entries.flatMap((entry, place) => {
+  return entries.flatMap((entry, index) => {
     const present = runs.filter((run) => run.has(entry.key));
     return present.map((run, nth) => ({
       ...entry,
       ...(entry.value?.(run) ?? run.series(entry.key)),
       label: lineLabel(entry, run, nth, several),
-      colour: lineColour(entry, place, run, runs),
+      colour: lineColour(entry, index, run, runs),
       fill: several ? undefined : entry.fill,
       dash: several ? runDash(run) : entry.dash,
     }));
@@ -131,9 +131,9 @@ function lineLabel(entry, run, nth, several) {
   return nth === 0 ? entry.label : "\u00a0";
 }
 
-function lineColour(entry, place, run, runs) {
+function lineColour(entry, index, run, runs) {
   if (entry.main && runs.length > 1) return runColour(run);
-  return entry.colour ?? `series-${(place % 8) + 1}`;
+  return entry.colour ?? `series-${(index % 8) + 1}`;
 }
 
 /** Cards with their charts, made once the cards are in the page and have a width. */

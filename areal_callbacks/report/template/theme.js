@@ -33,7 +33,7 @@ const MAPS = {
   },
 };
 
-const hexBytes = (hex) => [0, 2, 4].map((place) => parseInt(hex.slice(place, place + 2), 16));
+const hexBytes = (hex) => [0, 2, 4].map((index) => parseInt(hex.slice(index, index + 2), 16));
 
 function interpolate(stops, position) {
   const scaledPosition = Math.max(0, Math.min(1, position)) * (stops.length - 1);
@@ -71,7 +71,7 @@ function element(tag, properties = {}, ...children) {
 const tip = {
   show(x, y, lines) {
     const node = document.getElementById("tip");
-    node.replaceChildren(...lines.map((line, place) => element(place ? "div" : "b", {}, line)));
+    node.replaceChildren(...lines.map((line, index) => element(index ? "div" : "b", {}, line)));
     node.style.display = "block";
     const { width, height } = node.getBoundingClientRect();
     const left = x + 14 + width > innerWidth ? x - width - 12 : x + 14;

@@ -18,7 +18,7 @@ from support.subprocesses import search_path
 from support.tiny_megatron import LENGTH, MICRO_BATCHES, ROWS, TOP_K
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from areal_callbacks.integrations._megatron_run import TOTALS_FILE as TOTALS
+from areal_callbacks.core.file_names import MEGATRON_TOTALS_FILE as TOTALS
 from areal_callbacks.writers.jsonl import ExpertLoadsRecord, MetricsRecord, read_metrics
 
 pytestmark = pytest.mark.slow

@@ -1,0 +1,38 @@
+"""Which writers a run gets. The only place that puts them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from areal_callbacks.report.writer import ReportWriter
+from areal_callbacks.writers.console import ConsoleWriter
+from areal_callbacks.writers.jsonl import JsonlWriter
+from areal_callbacks.writers.publisher import Publisher
+from areal_callbacks.writers.trackers import make_writers
+
+if TYPE_CHECKING:
+    from areal_callbacks.config import MetricsConfig
+    from areal_callbacks.core.types import Run
+    from areal_callbacks.writers.base import MetricWriter
+
+
+def make_publisher(
+    run: Run, config: MetricsConfig, guests: Iterable[MetricWriter] = (), *, print_every_export: bool = False
+) -> Publisher:
+    """metrics.jsonl, console summary, and whatever the configuration asks for: the report, trackers of our own.
+
+    Args:
+        run: what the writers are told when they open.
+        config: its ``stats_logger`` names the trackers that are ours to open, ``report`` whether there is a report.
+        guests: writers into the trackers of the host, called on the caller's thread.
+        print_every_export: on the console; otherwise the last one, at the end.
+    """
+    # The report is built from metrics.jsonl, and comes before the trackers, which upload it when they close.
+    report = [ReportWriter()] if config.report else []
+    return Publisher(
+        [ConsoleWriter(every_export=print_every_export)],
+        run=run,
+        synchronous=[JsonlWriter(), *report, *guests],
+        trackers=make_writers(config.stats_logger, config.moe_balance),
+    )

@@ -1,0 +1,76 @@
+"""The trackers, by their names in the configuration: their writers, and their guests in the runs of hosts.
+
+A host's scalars are its own job. What they cannot carry is added by a guest to the same row: an integration says which
+of its objects is which tracker, and hands the guests to the session, which calls them on the host's thread just before
+the host logs the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from areal_callbacks.config import MoEBalanceConfig, StatsLoggerConfig
+from areal_callbacks.writers.swanlab import SwanlabGuest, SwanlabWriter
+from areal_callbacks.writers.tensorboard import TensorBoardGuest, TensorBoardWriter
+from areal_callbacks.writers.trackio import TrackioGuest, TrackioWriter
+from areal_callbacks.writers.wandb import WandbGuest, WandbWriter
+
+if TYPE_CHECKING:
+    from areal_callbacks.writers.base import MetricWriter
+    from areal_callbacks.writers.tracker_runs import HostRun
+
+
+class Tracker(NamedTuple):
+    """What this package has for a tracker.
+
+    Attributes:
+        writer: makes the writer of a run of our own from the tracker's section of the configuration.
+        guest: makes the guest in a host's run.
+        off: the setting of the section, key and value, that switches the tracker off.
+    """
+
+    writer: Callable[[Any, MoEBalanceConfig], MetricWriter]
+    guest: Callable[[HostRun, MoEBalanceConfig], MetricWriter]
+    off: tuple[str, Any] | None = None
+
+
+TRACKERS: Mapping[str, Tracker] = {
+    "wandb": Tracker(WandbWriter, WandbGuest, off=("mode", "disabled")),
+    "swanlab": Tracker(SwanlabWriter, SwanlabGuest, off=("mode", "disabled")),
+    "trackio": Tracker(TrackioWriter, TrackioGuest),
+    "tensorboard": Tracker(TensorBoardWriter, TensorBoardGuest, off=("path", None)),
+}
+
+
+def make_guests(runs: Iterable[tuple[str, HostRun]], balance: MoEBalanceConfig) -> list[MetricWriter]:
+    """A guest in every run.
+
+    Args:
+        runs: name of the tracker, and the host's run there.
+        balance: how often to draw the expert loads, and whether single experts are shown.
+    """
+    return [TRACKERS[name].guest(run, balance) for name, run in runs]
+
+
+def make_writers(config: StatsLoggerConfig | None, balance: MoEBalanceConfig) -> list[MetricWriter]:
+    """A writer for every tracker that is on; a project or run without a name takes the experiment's or the trial's."""
+    if config is None:
+        return []
+    sections = {name: getattr(config, name) for name in TRACKERS}
+    return [
+        TRACKERS[name].writer(_name_run(section, config), balance)
+        for name, section in sections.items()
+        if section is not None and not _is_off(section, TRACKERS[name].off)
+    ]
+
+
+def _is_off(section: Any, off: tuple[str, Any] | None) -> bool:
+    return off is not None and getattr(section, off[0]) == off[1]
+
+
+def _name_run(section: Any, config: StatsLoggerConfig) -> Any:
+    """The section with its project and name filled in, where it has such keys."""
+    names = {"project": config.experiment_name, "name": config.trial_name}
+    return replace(section, **{key: name for key, name in names.items() if not getattr(section, key, name)})
