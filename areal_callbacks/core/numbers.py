@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -36,6 +37,12 @@ def as_number(value: object) -> float | int | None:
         return int(value) if isinstance(value, Integral) else number
     except Exception:  # noqa: BLE001 - a host may report any object, whose methods may raise anything
         return None
+
+
+def keep_numbers(values: Mapping[str, object]) -> dict[str, float]:
+    """Those of a mapping that :func:`as_number` takes, as floats."""
+    numbers = {name: as_number(value) for name, value in values.items()}
+    return {name: float(number) for name, number in numbers.items() if number is not None}
 
 
 def read_local_scalar(tensor: Tensor) -> Tensor | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,35 @@ from areal_callbacks.writers.trackers import make_writers
 
 if TYPE_CHECKING:
     from areal_callbacks.config import MetricsConfig
-    from areal_callbacks.core.types import Run
+    from areal_callbacks.core.types import Export, Run
     from areal_callbacks.writers.base import MetricWriter
+
+
+class Outputs:
+    """The writers of a session, made with its first export.
+
+    Args:
+        run: what the writers are told when they open.
+        config: which writers.
+        guests: as for :func:`make_publisher`.
+    """
+
+    def __init__(self, run: Run, config: MetricsConfig, guests: Iterable[MetricWriter]) -> None:
+        self._make = functools.partial(make_publisher, run, config, tuple(guests))
+        self._publisher: Publisher | None = None
+        self._closed = False
+
+    def publish(self, export: Export) -> None:
+        """Hand an export to the writers; nothing is written after the end."""
+        if not self._closed:
+            self._publisher = self._publisher or self._make()
+            self._publisher.publish(export)
+
+    def close(self) -> None:
+        """Flush and close the writers."""
+        self._closed = True
+        if self._publisher is not None:
+            self._publisher.close()
 
 
 def make_publisher(

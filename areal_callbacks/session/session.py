@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from torch.optim import Optimizer
 
 from areal_callbacks import stats_tracker
 from areal_callbacks.config import MetricsConfig
-from areal_callbacks.core.numbers import as_number
+from areal_callbacks.core.numbers import keep_numbers
 from areal_callbacks.core.records import Records, pool
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import Export, Run
@@ -24,10 +23,9 @@ from areal_callbacks.safety.door import attempt, guarded_entry
 from areal_callbacks.session import open_sessions
 from areal_callbacks.session.exporter import Exporter
 from areal_callbacks.session.observation import Observation
-from areal_callbacks.session.outputs import make_publisher
+from areal_callbacks.session.outputs import Outputs
 from areal_callbacks.topology import Topology
 from areal_callbacks.writers.base import MetricWriter
-from areal_callbacks.writers.publisher import Publisher
 
 
 class MetricsSession:
@@ -55,10 +53,9 @@ class MetricsSession:
                 export = session.emit(step)            # local; export() is reduce() and emit() in one
         session.close()
 
-    Between reductions nothing waits for the device and nothing is communicated. A host that can log only at other
-    moments than those at which all its ranks meet calls ``reduce`` and ``emit`` itself; several reduced intervals
-    become one. A configuration error raises when the session is made; whatever fails later is reported once, and
-    training goes on.
+    Between reductions nothing waits for the device and nothing is communicated; intervals that are reduced before one
+    is emitted become one. A configuration error raises when the session is made; whatever fails later is reported
+    once, and training goes on.
 
     Args:
         config: a :class:`MetricsConfig`, a mapping of its keys or the path of a YAML file.
@@ -88,11 +85,9 @@ class MetricsSession:
         self.tracker = StatsTracker()
         self.topology = Topology()
         self.output_dir = Path(self.config.output_dir or output_dir or open_sessions.choose_folder(self.config))
-        self._name = name
-        self._guests = tuple(guests)
+        self._outputs = Outputs(Run(self.output_dir, self.config.to_dict(), name), self.config, guests)
         self._observation = Observation(self.config)
         self._exporter = Exporter(self._observation)
-        self._publisher: Publisher | None = None
         self._attached = False
         self._last_step = self._steps_since_reduced = 0
         self._closed = False
@@ -231,12 +226,7 @@ class MetricsSession:
     # -- export
 
     def export(self, step: int, host: Mapping[str, Any] | None = None) -> Export:
-        """Reduce and publish the time since the last export. Collective: every rank calls it.
-
-        Args:
-            step: the host's global step.
-            host: scalars that the host reports for the same step, for the files.
-        """
+        """Reduce and publish the time since the last export. Collective: every rank calls it. Arguments as for ``emit``."""
         self.reduce()
         return self.emit(step, host) or Export(step, {}, time=time.time())
 
@@ -264,23 +254,16 @@ class MetricsSession:
             step: the host's global step.
             host: what the host logs for the same step, for the files; values that are no single number are left out.
         """
-        export = self._exporter.take(step, _numbers(host or {}))
+        export = self._exporter.take(step, keep_numbers(host or {}))
         if export is not None:
             self._last_step = step
-            self._publish(export)
+            if self.topology.is_writer:
+                self._outputs.publish(export)
         return export
 
     def _take_recorded(self) -> Records:
         own = self.tracker.collect()
         return pool([own, stats_tracker.collect_all()]) if open_sessions.first() is self else own
-
-    def _publish(self, export: Export) -> None:
-        if self._closed or not self.topology.is_writer:
-            return
-        if self._publisher is None:
-            run = Run(self.output_dir, self.config.to_dict(), self._name)
-            self._publisher = make_publisher(run, self.config, self._guests)
-        self._publisher.publish(export)
 
     # -- life
 
@@ -297,20 +280,16 @@ class MetricsSession:
     @guarded_entry
     def close(self) -> None:
         """Undo every hook and flush the writers; whatever was not emitted is dropped. Idempotent."""
-        if self._closed:
-            return
-        self._closed = True
-        open_sessions.remove(self)
-        self._observation.detach()
-        if self._publisher is not None:
-            self._publisher.close()
+        if not self._closed:
+            self._closed = True
+            open_sessions.remove(self)
+            self._observation.detach()
+            self._outputs.close()
 
     def __enter__(self) -> MetricsSession:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         """Close; after a clean block what came since the last export goes to the files, which is collective."""
         try:
             if kind is None and not self._closed:
@@ -319,8 +298,3 @@ class MetricsSession:
                 self.emit(step)
         finally:
             self.close()
-
-
-def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    numbers = {name: as_number(value) for name, value in values.items()}
-    return {name: float(number) for name, number in numbers.items() if number is not None}
