@@ -15,7 +15,8 @@ from torch.optim import Optimizer
 
 from areal_callbacks import stats_tracker
 from areal_callbacks.config import MetricsConfig
-from areal_callbacks.core.records import Records, pool
+from areal_callbacks.core.grouped import pool_grouped
+from areal_callbacks.core.records import Records
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import Export, Run
 from areal_callbacks.flops.registry import Estimator
@@ -270,7 +271,7 @@ class MetricsSession:
 
     def _take_recorded(self) -> Records:
         own = self.tracker.collect()
-        return pool([own, stats_tracker.collect_all()]) if open_sessions.first() is self else own
+        return pool_grouped([own, stats_tracker.collect_all()]) if open_sessions.first() is self else own
 
     def _publish(self, export: Export) -> None:
         if self._closed or not self.topology.is_writer:
