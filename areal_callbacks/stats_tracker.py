@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from areal_callbacks.core.grouped import pool_grouped
+from areal_callbacks.core.grouped_export import export_grouped
+from areal_callbacks.core.groups import export_groups
 from areal_callbacks.core.merge import merge_worker_stats
-from areal_callbacks.core.records import Records, pool
-from areal_callbacks.core.reduce import reduce
+from areal_callbacks.core.records import Records
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import COUNT_SUFFIX, ReduceType
 
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 __all__ = [
+    "DEFAULT_TRACKER",
+    "TRACKERS",
+    "DistributedStatsTracker",
     "ReduceType",
     "StatsTracker",
     "absorb",
@@ -51,6 +56,11 @@ __all__ = [
 _DEFAULT = StatsTracker()
 _TRACKERS = {"": _DEFAULT}
 _LOCK = threading.Lock()
+
+# AReaL's names.
+DistributedStatsTracker = StatsTracker
+DEFAULT_TRACKER = _DEFAULT
+TRACKERS = _TRACKERS
 
 scalar = _DEFAULT.scalar
 denominator = _DEFAULT.denominator
@@ -95,13 +105,15 @@ def collect_all(*, reset: bool = True) -> Records:
     """This rank's records of every tracker, not reduced; equal keys (``timeperf/…``) are pooled."""
     with _LOCK:
         trackers = list(_TRACKERS.values())
-    return pool(tracker.collect(reset=reset) for tracker in trackers)
+    return pool_grouped(tracker.collect(reset=reset) for tracker in trackers)
 
 
-def export_all(reduce_group: ProcessGroup | None = None, reset: bool = True) -> dict[str, float]:
+def export_all(
+    reduce_group: ProcessGroup | None = None, reset: bool = True, key_sync_group: ProcessGroup | None = None
+) -> dict[str, float]:
     """Export every tracker at once; with a group a collective, like :meth:`StatsTracker.export`.
 
     A key that two trackers recorded as different kinds is left out everywhere, with one message.
     """
-    reduced = reduce({"stats": collect_all(reset=reset)}, reduce_group, channel="export_all")
-    return reduced["stats"].metrics() if "stats" in reduced else {}
+    groups = export_groups(reduce_group, key_sync_group)
+    return export_grouped(collect_all(reset=reset), *groups, "export_all")

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
+from types import TracebackType
+from typing import NamedTuple
 
 
 class Scope:
     """A stack of name parts, kept as one ready prefix (``"ppo_actor/update/"``) for the hot path."""
 
     def __init__(self) -> None:
-        self._prefix: ContextVar[str] = ContextVar("areal_callbacks_scope", default="")
+        self._innermost: ContextVar[_Frame] = ContextVar("areal_callbacks_scope", default=_OUTSIDE)
 
     @property
     def prefix(self) -> str:
         """The entered scopes, joined and ending in a slash; empty outside every scope."""
-        return self._prefix.get()
+        return self._innermost.get().prefix
 
-    @contextlib.contextmanager
-    def enter(self, name: str) -> Iterator[None]:
+    def enter(self, name: str) -> ScopeBlock:
         """Put ``name`` before every key inside the block.
 
         Raises:
@@ -28,14 +28,11 @@ class Scope:
         part = name.strip("/")
         if not part:
             raise ValueError(f"a scope needs a name, got {name!r}")
-        with self._replaced(f"{self.prefix}{part}/"):
-            yield
+        return ScopeBlock(self._innermost, part)
 
-    @contextlib.contextmanager
-    def disabled(self) -> Iterator[None]:
+    def disabled(self) -> ScopeBlock:
         """Name the keys inside the block as if no scope had been entered."""
-        with self._replaced(""):
-            yield
+        return ScopeBlock(self._innermost, None)
 
     def enclosing(self) -> Iterator[str]:
         """The prefixes from the innermost scope outwards; the last is empty."""
@@ -45,11 +42,43 @@ class Scope:
             prefix = prefix[: prefix.rfind("/", 0, -1) + 1]
             yield prefix
 
-    @contextlib.contextmanager
-    def _replaced(self, prefix: str) -> Iterator[None]:
-        previous = self._prefix.get()
-        self._prefix.set(prefix)
-        try:
-            yield
-        finally:  # not reset(token): a generator may be closed in another context than the one it started in
-            self._prefix.set(previous)
+
+class ScopeBlock:
+    """A scope to enter with ``with``, as often as wanted and also inside itself; it holds no state of its own."""
+
+    def __init__(self, innermost: ContextVar[_Frame], part: str | None) -> None:
+        self._innermost = innermost
+        self._part = part
+
+    def __enter__(self) -> ScopeBlock:
+        around = self._innermost.get()
+        prefix = "" if self._part is None else f"{around.prefix}{self._part}/"
+        self._innermost.set(_Frame(prefix, self, around))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Leave the innermost block of this scope; nothing to leave where a generator is closed in another context."""
+        frame: _Frame | None = self._innermost.get()
+        while frame is not None and frame.block is not self:
+            frame = frame.around
+        if frame is not None and frame.around is not None:
+            self._innermost.set(frame.around)
+
+
+class _Frame(NamedTuple):
+    """What names keys at one depth.
+
+    Attributes:
+        prefix: the whole prefix.
+        block: who entered it; None outside every scope.
+        around: the depth before.
+    """
+
+    prefix: str
+    block: ScopeBlock | None
+    around: _Frame | None
+
+
+_OUTSIDE = _Frame("", None, None)

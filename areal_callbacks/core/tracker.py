@@ -7,7 +7,7 @@ import functools
 import inspect
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import torch
@@ -15,10 +15,13 @@ from torch import Tensor
 
 from areal_callbacks.core.accumulator import Accumulator
 from areal_callbacks.core.formulas import Formula, FormulaSums
+from areal_callbacks.core.grouped import split
+from areal_callbacks.core.grouped_export import export_grouped
+from areal_callbacks.core.groups import Group, OwnGroup, as_group, export_groups
+from areal_callbacks.core.masks import Masks
 from areal_callbacks.core.records import Records, output_names
-from areal_callbacks.core.reduce import reduce
-from areal_callbacks.core.scope import Scope
-from areal_callbacks.core.summary import summarise
+from areal_callbacks.core.scope import Scope, ScopeBlock
+from areal_callbacks.core.stat_rows import check_mask, count_row, stat_rows, tensor_kind
 from areal_callbacks.core.types import ReduceType
 
 if TYPE_CHECKING:
@@ -36,6 +39,10 @@ class StatsTracker:
     Every recording call is folded into one summary per key at once, so memory does not grow with batches or tokens, and
     nothing waits for the device. Scopes belong to the current thread or coroutine; recording is thread-safe.
 
+    The recording calls take ``reduce_group``: the ranks that an export reduces these keys over, whatever its own group
+    is. All members of the group take part in the export. It holds for the key until the next export; the last one given
+    counts.
+
     Args:
         name: the tracker's name; every key starts with ``<name>/``. Empty for the default tracker.
     """
@@ -45,13 +52,14 @@ class StatsTracker:
         self._root = f"{self.name}/" if self.name else ""
         self._scope = Scope()
         self._lock = threading.Lock()
-        self._masks: dict[str, Tensor] = {}
+        self._masks = Masks()
+        self._groups: dict[str, Group] = {}
         self._accumulator = Accumulator()
         self._formula_sums = FormulaSums()
 
     # -- recording
 
-    def scalar(self, /, **values: float | Tensor) -> None:
+    def scalar(self, /, *, reduce_group: OwnGroup = None, **values: float | Tensor) -> None:
         """Record numbers; each exports its mean and, under ``<key>__count``, how many there were.
 
         A one-element tensor is taken too and stays on its device until the export.
@@ -60,49 +68,75 @@ class StatsTracker:
             ValueError: a value is not a real number, or the key is in use for another kind; nothing is recorded then.
         """
         prefix = self._root + self._scope.prefix
+        own = _own_group(reduce_group)
         with self._lock:
             self._accumulator.add_scalars(prefix, values)
+            for group in own:
+                self._groups.update({prefix + name: group for name in values})
 
-    def denominator(self, /, **masks: Tensor) -> None:
+    def denominator(self, /, *, reduce_group: OwnGroup = None, **masks: Tensor) -> None:
         """Define boolean masks for the following :meth:`stat` calls; each exports its number of true elements.
+
+        The masks are copied. An export forgets them.
 
         Raises:
             ValueError: a mask is not a boolean tensor, or the key is in use for another kind.
         """
-        prefix = self._root + self._scope.prefix
         for name, mask in masks.items():
-            _check_mask(mask, name)
-        rows = {prefix + name: _summary(mask, mask, ReduceType.DENOMINATOR) for name, mask in masks.items()}
+            check_mask(mask, name)
+        prefix, own = self._root + self._scope.prefix, _own_group(reduce_group)
+        rows = {prefix + name: count_row(mask) for name, mask in masks.items()}
         with self._lock:
-            self._accumulator.add_rows(ReduceType.DENOMINATOR, rows)
-            self._masks.update({prefix + name: mask.detach() for name, mask in masks.items()})
+            self._add(ReduceType.DENOMINATOR, rows, own)
+            self._masks.add({prefix + name: mask for name, mask in masks.items()})
 
-    def stat(self, denominator: str, reduce_type: ReduceType | None = None, **tensors: Tensor) -> None:
-        """Record tensors over the latest mask of a denominator, looked up through the enclosing scopes.
+    def stat(
+        self,
+        /,
+        denominator: str,
+        reduce_type: ReduceType | None = None,
+        *,
+        reduce_group: OwnGroup = None,
+        **tensors: Tensor,
+    ) -> None:
+        """Record tensors over a mask of a denominator, looked up through the enclosing scopes.
+
+        The i-th call for a key since the last export takes the i-th mask of its denominator, or the latest if there are
+        fewer; :mod:`areal_callbacks.core.masks` tells how long a mask is kept.
 
         Args:
             denominator: the name given to :meth:`denominator` in this scope or one around it.
             reduce_type: AVG_MIN_MAX if not given.
+            reduce_group: the ranks to reduce these keys over, if not those of the export.
             **tensors: real tensors of exactly the mask's shape, any floating or integer dtype.
 
         Raises:
-            ValueError: unknown denominator, another shape, or a key in use for another kind; nothing is recorded then.
+            ValueError: no such denominator since the last export, another shape, or a key in use for another kind;
+                nothing is recorded then.
         """
-        self.stat_compact(self._mask_of(denominator), reduce_type, **tensors)
-
-    def stat_compact(self, mask: Tensor, reduce_type: ReduceType | None = None, **tensors: Tensor) -> None:
-        """Record tensors over a mask given directly; like :meth:`stat` without a named denominator."""
-        kind = ReduceType.AVG_MIN_MAX if reduce_type is None else reduce_type
-        if kind not in _TENSOR_KINDS:
-            choices = ", ".join(choice.name for choice in _TENSOR_KINDS)
-            raise ValueError(f"reduce_type must be one of {choices}, got {reduce_type!r}")
-        _check_mask(mask, "mask")
-        for name, tensor in tensors.items():
-            _check_values(tensor, mask, name)
+        kind, own = tensor_kind(reduce_type), _own_group(reduce_group)
         prefix = self._root + self._scope.prefix
-        rows = {prefix + name: _summary(tensor, mask, kind) for name, tensor in tensors.items()}
         with self._lock:
-            self._accumulator.add_rows(kind, rows)
+            found = self._denominator(denominator)
+            masks = {name: self._masks.next_of(found, prefix + name) for name in tensors}
+            self._add(kind, stat_rows(prefix, tensors, masks, kind), own)
+            self._masks.use(found, [prefix + name for name in tensors])
+
+    def stat_compact(
+        self,
+        /,
+        mask: Tensor,
+        reduce_type: ReduceType | None = None,
+        *,
+        reduce_group: OwnGroup = None,
+        **tensors: Tensor,
+    ) -> None:
+        """Record tensors over a mask given directly; like :meth:`stat` without a named denominator."""
+        kind, own = tensor_kind(reduce_type), _own_group(reduce_group)
+        check_mask(mask, "mask")
+        rows = stat_rows(self._root + self._scope.prefix, tensors, dict.fromkeys(tensors, mask), kind)
+        with self._lock:
+            self._add(kind, rows, own)
 
     def summaries(self, reduce_type: ReduceType, **rows: Tensor) -> None:
         """Record ready summaries: float64 rows ``[4]`` of (sum, count, minimum, maximum), for metrics that compute
@@ -112,7 +146,7 @@ class StatsTracker:
                 raise ValueError(f"summary {name!r} must be a float64 tensor of shape [4], got {row.dtype} {row.shape}")
         prefix = self._root + self._scope.prefix
         with self._lock:
-            self._accumulator.add_rows(reduce_type, {prefix + name: row.detach() for name, row in rows.items()})
+            self._add(reduce_type, {prefix + name: row.detach() for name, row in rows.items()})
 
     def sums(self, formula: Formula, sums: Tensor, name: str = "") -> None:
         """Add sums from which an export derives metrics, named below ``name`` in the current scope.
@@ -140,11 +174,14 @@ class StatsTracker:
 
     # -- scopes
 
-    def scope(self, name: str) -> contextlib.AbstractContextManager[None]:
-        """Put ``name/`` before every key recorded inside the block by this thread or coroutine."""
+    def scope(self, name: str) -> ScopeBlock:
+        """Put ``name/`` before every key recorded inside the block by this thread or coroutine.
+
+        The object can be entered again, also inside itself.
+        """
         return self._scope.enter(name)
 
-    def disable_scope(self) -> contextlib.AbstractContextManager[None]:
+    def disable_scope(self) -> ScopeBlock:
         """Record inside the block without any scope (a named tracker keeps its name)."""
         return self._scope.disabled()
 
@@ -173,66 +210,67 @@ class StatsTracker:
     # -- export
 
     def export(
-        self, key: str | None = None, reduce_group: ProcessGroup | None = None, reset: bool = True
+        self,
+        key: str | None = None,
+        reduce_group: ProcessGroup | None = None,
+        reset: bool = True,
+        key_sync_group: ProcessGroup | None = None,
     ) -> dict[str, float]:
         """Reduce what was recorded and return it as plain numbers.
 
         With a group this is a collective: every rank of the group calls it, also one that recorded nothing, and all get
-        the same result.
+        the same result. Keys that were recorded with a group of their own are reduced over that; the members that are
+        in ``reduce_group`` or ``key_sync_group`` need not have recorded them.
 
         Args:
             key: only this key, named as in the recording call of the current scope (``timeperf/…`` ignores the scope);
-                the rest stays.
+                the rest stays. A key that nobody recorded is NaN with a count of 0.
             reduce_group: the ranks to reduce over; None for this process alone.
-            reset: start over for what was exported.
+            reset: start over for what was exported; masks are forgotten too.
+            key_sync_group: ranks that all export the same keys, at least those of ``reduce_group``. A key that only
+                ranks of other groups recorded is NaN, or 0 for a sum or count.
+
+        Raises:
+            ValueError: ``key_sync_group`` lacks a rank of ``reduce_group``; nothing is exported then.
         """
         if key is not None and not key.startswith(TIMING_PREFIX):
             key = self._root + self._scope.prefix + key
-        records = self.collect(key=key, reset=reset)
-        reduced = reduce({"stats": records}, reduce_group, channel=f"tracker:{self.name}")
-        return reduced["stats"].metrics() if "stats" in reduced else {}
+        groups = export_groups(reduce_group, key_sync_group)
+        return export_grouped(self.collect(key=key, reset=reset), *groups, f"tracker:{self.name}", key)
 
     def collect(self, *, key: str | None = None, reset: bool = True) -> Records:
         """This rank's records, not reduced. ``key`` is a full key."""
         with self._lock:
             records = self._accumulator.take(key, reset)
             records.sums = self._formula_sums.take(key, reset)
+            records = split(records, self._groups)
+            if reset:
+                self._forget(key)
             return records
 
-    def _mask_of(self, denominator: str) -> Tensor:
-        with self._lock:
-            for prefix in self._scope.enclosing():
-                mask = self._masks.get(self._root + prefix + denominator)
-                if mask is not None:
-                    return mask
-            known = ", ".join(sorted(self._masks)) or "none yet"
-        raise ValueError(f"unknown denominator {denominator!r}; call denominator() first (defined: {known})")
+    def _forget(self, key: str | None) -> None:
+        if key is None:
+            self._masks, self._groups = Masks(), {}
+        else:
+            self._masks.forget(key)
+            self._groups.pop(key, None)
+
+    def _add(self, kind: ReduceType, rows: Mapping[str, Tensor], own: Sequence[Group] = ()) -> None:
+        self._accumulator.add_rows(kind, rows)
+        for group in own:
+            self._groups.update(dict.fromkeys(rows, group))
+
+    def _denominator(self, name: str) -> str:
+        found = self._masks.find(self._root + prefix + name for prefix in self._scope.enclosing())
+        if found is None:
+            known = ", ".join(self._masks.denominators) or "none since the last export"
+            raise ValueError(f"unknown denominator {name!r}; call denominator() first (defined: {known})")
+        return found
 
 
-_TENSOR_KINDS = (ReduceType.AVG_MIN_MAX, ReduceType.AVG, ReduceType.SUM, ReduceType.MIN, ReduceType.MAX)
-
-
-def _check_mask(mask: Tensor, name: str) -> None:
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-        raise ValueError(f"denominator {name!r} must be a boolean tensor, got {got}")
-
-
-def _check_values(values: Tensor, mask: Tensor, name: str) -> None:
-    if not isinstance(values, Tensor) or values.is_complex():
-        got = values.dtype if isinstance(values, Tensor) else type(values).__name__
-        raise ValueError(f"stat {name!r} must be a real tensor, got {got}")
-    if values.shape != mask.shape:
-        raise ValueError(f"stat {name!r} has shape {list(values.shape)}, its mask {list(mask.shape)}")
-
-
-def _summary(values: Tensor, mask: Tensor, kind: ReduceType) -> Tensor:
-    """The summary of one tensor, on its device if that has float64."""
-    values = values.detach()
-    if values.device.type == "mps":
-        values = values.cpu()
-    # A copy to the host that does not wait would be read before it is complete.
-    return summarise(values, mask.to(values.device, non_blocking=values.device.type != "cpu"), kind)
+def _own_group(group: OwnGroup) -> Sequence[Group]:
+    """The group of some keys, or nothing for that of the export."""
+    return () if group is None else (as_group(group),)
 
 
 __all__ = ["TIMING_PREFIX", "ReduceType", "StatsTracker", "output_names"]

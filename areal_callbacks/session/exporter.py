@@ -6,15 +6,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from areal_callbacks.core.grouped import only_own
+from areal_callbacks.core.grouped_export import STATS, reduce_grouped
 from areal_callbacks.core.records import Records
-from areal_callbacks.core.reduce import reduce
 from areal_callbacks.core.types import COUNT_SUFFIX, Export
 from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.session.observation import Families, Observation, collect_records
 from areal_callbacks.topology import Topology
-
-STATS = "stats"
-"""The family of what user code recorded through trackers."""
 
 Reduced: TypeAlias = dict[str, Records]
 """Family → records reduced over the ranks; the same on every rank."""
@@ -39,6 +37,9 @@ class Exporter:
     def reduce(self, recorded: Callable[[], Records], topology: Topology, *, measured: bool) -> None:
         """Reduce the time since the last call: one MAX and one SUM over the world, called by every rank.
 
+        Keys that were recorded with a group of their own are reduced over that, also where this rank's others do not
+        count.
+
         Args:
             recorded: this rank's records of the trackers since the last call.
             topology: who contributes what.
@@ -47,7 +48,7 @@ class Exporter:
         families = _collect_stats(recorded, topology)
         if measured:
             families |= self._observation.collect()
-        interval = reduce(families, topology.world, channel="session")
+        interval = reduce_grouped(families, topology.world, channel="session")
         self._observation.accumulate(interval)
         if measured and self._pending is not None:  # a family that fails later would pass a part off as the whole
             self._pending = {name: part for name, part in self._pending.items() if name in interval or name == STATS}
@@ -67,7 +68,7 @@ class Exporter:
 
 def _collect_stats(recorded: Callable[[], Records], topology: Topology) -> Families:
     stats = collect_records(STATS, recorded)
-    return {STATS: stats if topology.stats or stats is None else Records()}
+    return {STATS: stats if topology.stats or stats is None else only_own(stats)}
 
 
 def merge(earlier: Reduced, later: Reduced) -> Reduced:

@@ -14,8 +14,9 @@ from torch.optim import Optimizer
 
 from areal_callbacks import stats_tracker
 from areal_callbacks.config import MetricsConfig
+from areal_callbacks.core.grouped import pool_grouped
 from areal_callbacks.core.numbers import keep_numbers
-from areal_callbacks.core.records import Records, pool
+from areal_callbacks.core.records import Records
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import Export, Run
 from areal_callbacks.flops.registry import Estimator
@@ -226,7 +227,7 @@ class MetricsSession:
     # -- export
 
     def export(self, step: int, host: Mapping[str, Any] | None = None) -> Export:
-        """Reduce and publish the time since the last export. Collective: every rank calls it. Arguments as for ``emit``."""
+        """:meth:`reduce` and :meth:`emit` in one. Collective: every rank calls it."""
         self.reduce()
         return self.emit(step, host) or Export(step, {}, time=time.time())
 
@@ -263,7 +264,7 @@ class MetricsSession:
 
     def _take_recorded(self) -> Records:
         own = self.tracker.collect()
-        return pool([own, stats_tracker.collect_all()]) if open_sessions.first() is self else own
+        return pool_grouped([own, stats_tracker.collect_all()]) if open_sessions.first() is self else own
 
     # -- life
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import inspect
 import threading
 
@@ -113,6 +114,91 @@ def test_a_scope_closed_in_another_context_does_not_raise():
 
     asyncio.run(main())
     assert keys(tracker) == {"stream/x"}
+
+
+def test_closing_a_generator_elsewhere_leaves_the_scopes_there():
+    tracker = StatsTracker()
+
+    def records():
+        with tracker.scope("stream"):
+            yield tracker.scalar(x=1.0)
+
+    stream = records()
+    contextvars.Context().run(next, stream)
+    with tracker.scope("outer"):
+        stream.close()
+        tracker.scalar(y=1.0)
+    assert keys(tracker) == {"stream/x", "outer/y"}
+
+
+# -- one scope object
+
+
+def test_a_scope_can_be_entered_again_and_inside_itself():
+    tracker = StatsTracker()
+    update = tracker.scope("update")
+    for name in "ab":
+        with update:
+            tracker.scalar(**{name: 1.0})
+    with update, tracker.scope("inner"), update as again:
+        tracker.scalar(c=1.0)
+        assert again is update
+    with pytest.raises(KeyError), update:
+        raise KeyError
+    tracker.scalar(d=1.0)
+    assert keys(tracker) == {"update/a", "update/b", "update/inner/update/c", "d"}
+
+
+def test_no_scope_can_be_entered_again_and_inside_itself():
+    tracker = StatsTracker("rollout")
+    nothing, part = tracker.disable_scope(), tracker.scope("part")
+    with part, nothing, part:
+        tracker.scalar(a=1.0)
+        with nothing, nothing:
+            tracker.scalar(b=1.0)
+        tracker.scalar(c=1.0)
+    with pytest.raises(KeyError), part, nothing:
+        raise KeyError
+    tracker.scalar(d=1.0)
+    assert keys(tracker) == {"rollout/part/a", "rollout/b", "rollout/part/c", "rollout/d"}
+
+
+def test_threads_and_coroutines_may_share_a_scope_object():
+    tracker = StatsTracker()
+    update, barrier = tracker.scope("update"), threading.Barrier(2)
+
+    def work(name):
+        barrier.wait()
+        with update:
+            barrier.wait()
+            tracker.scalar(**{name: 1.0})
+        barrier.wait()
+        tracker.scalar(**{f"after_{name}": 1.0})
+
+    async def episode(name):
+        with update:
+            await asyncio.sleep(0)
+            tracker.scalar(**{name: 1.0})
+            await asyncio.sleep(0)
+        tracker.scalar(**{f"after_{name}": 1.0})
+
+    async def main():
+        with update:
+            await asyncio.gather(episode("c"), episode("d"))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    asyncio.run(main())
+    assert keys(tracker) == {
+        *("update/a", "update/b", "after_a", "after_b"),
+        *("update/update/c", "update/update/d", "update/after_c", "update/after_d"),
+    }
+
+
+# -- decorators
 
 
 def test_scope_func_wrapper_wraps_functions():

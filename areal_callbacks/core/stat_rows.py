@@ -1,0 +1,68 @@
+"""From the tensors of a recording call to summary rows; everything that a caller can get wrong is found here first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from areal_callbacks.core.summary import summarise
+from areal_callbacks.core.types import ReduceType
+
+_TENSOR_KINDS = (ReduceType.AVG_MIN_MAX, ReduceType.AVG, ReduceType.SUM, ReduceType.MIN, ReduceType.MAX)
+
+
+def tensor_kind(reduce_type: ReduceType | None) -> ReduceType:
+    """The kind that was asked for, AVG_MIN_MAX by default.
+
+    Raises:
+        ValueError: tensors cannot be of that kind.
+    """
+    kind = ReduceType.AVG_MIN_MAX if reduce_type is None else reduce_type
+    if kind not in _TENSOR_KINDS:
+        choices = ", ".join(choice.name for choice in _TENSOR_KINDS)
+        raise ValueError(f"reduce_type must be one of {choices}, got {reduce_type!r}")
+    return kind
+
+
+def check_mask(mask: Tensor, name: str) -> None:
+    """ValueError unless the mask is a boolean tensor."""
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise ValueError(f"denominator {name!r} must be a boolean tensor, got {got}")
+
+
+def count_row(mask: Tensor) -> Tensor:
+    """The row ``[4]`` of a denominator."""
+    return _row(mask, mask, ReduceType.DENOMINATOR)
+
+
+def stat_rows(
+    prefix: str, tensors: Mapping[str, Tensor], masks: Mapping[str, Tensor], kind: ReduceType
+) -> dict[str, Tensor]:
+    """Full key → row ``[4]`` of a tensor over the mask of its name.
+
+    Raises:
+        ValueError: one of them is not a real tensor of its mask's shape.
+    """
+    for name, tensor in tensors.items():
+        _check_values(tensor, masks[name], name)
+    return {prefix + name: _row(tensor, masks[name], kind) for name, tensor in tensors.items()}
+
+
+def _check_values(values: Tensor, mask: Tensor, name: str) -> None:
+    if not isinstance(values, Tensor) or values.is_complex():
+        got = values.dtype if isinstance(values, Tensor) else type(values).__name__
+        raise ValueError(f"stat {name!r} must be a real tensor, got {got}")
+    if values.shape != mask.shape:
+        raise ValueError(f"stat {name!r} has shape {list(values.shape)}, the mask it belongs to {list(mask.shape)}")
+
+
+def _row(values: Tensor, mask: Tensor, kind: ReduceType) -> Tensor:
+    """On the device of the values, if that has float64."""
+    values = values.detach()
+    if values.device.type == "mps":
+        values = values.cpu()
+    # A copy to the host that does not wait would be read before it is complete.
+    return summarise(values, mask.to(values.device, non_blocking=values.device.type != "cpu"), kind)

@@ -1,0 +1,92 @@
+"""The pages that hold this package to AReaL name files and tests that exist; and sentences that no part tests alone."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from areal_callbacks.core.tracker import StatsTracker
+from areal_callbacks.ppo.staleness import log_version_stats
+from areal_callbacks.ppo.train_infer import log_train_inference_stats
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE, TESTS = ROOT / "areal_callbacks", ROOT / "tests"
+PAGES = ["specification.md", "coming_from_areal.md"]
+
+
+def rows(page):
+    """The cells of all tables of a page, without their heads."""
+    tables = re.findall(r"(?:^\|.*\n)+", (ROOT / "docs" / page).read_text(), re.MULTILINE)
+    lines = [line for table in tables for line in table.splitlines()[2:]]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def functions(path):
+    return [node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+
+
+@pytest.fixture(scope="module")
+def tests_of():
+    """File below tests/ → its test functions."""
+    return {path.relative_to(TESTS).as_posix(): functions(path) for path in TESTS.rglob("test_*.py")}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_line_names_tests_that_exist(page, tests_of):
+    known = Counter(name for names in tests_of.values() for name in names)
+    for *cells, tests in rows(page):
+        if tests == "–":
+            assert cells[1].startswith(("explanation, ", "advice, ")), cells
+            continue
+        named = re.findall(r"`([^`]+)`", tests)
+        assert named, cells
+        for test in named:
+            file, _, name = test.rpartition("::")
+            if file:
+                assert name in tests_of[file], test
+            else:
+                assert known[name] == 1, f"{test}: {known[name]} tests of that name"
+
+
+def test_every_sentence_says_where():
+    for sentence, places, _ in rows("specification.md"):
+        paths = re.findall(r"`([^`]+)`", places)
+        assert paths, sentence
+        assert [path for path in paths if not any((folder / path).exists() for folder in (PACKAGE, ROOT))] == []
+
+
+def test_no_sentence_is_twice():
+    sentences = [sentence for sentence, *_ in rows("specification.md")]
+    assert sentences
+    assert [sentence for sentence, times in Counter(sentences).items() if times > 1] == []
+
+
+# -- sentences
+
+
+def test_the_standard_deviation_of_absolute_differences_follows():
+    generator = np.random.default_rng(0)
+    trainer, rollout = generator.normal(-2, 1, size=(2, 3, 50))
+    tracker = StatsTracker()
+    mask = torch.ones(3, 50, dtype=torch.bool)
+    log_train_inference_stats(torch.from_numpy(trainer), torch.from_numpy(rollout), mask, tracker)
+    metrics = tracker.export()
+    squared = metrics["ppo_actor/train_infer/logp_diff_squared"]
+    mean = metrics["ppo_actor/train_infer/logp_abs_diff/avg"]
+    assert max(0.0, squared - mean**2) ** 0.5 == pytest.approx(np.abs(trainer - rollout).std(), rel=1e-12)
+
+
+def test_trajectories_of_separate_updates_are_counted_again():
+    tracker, versions = StatsTracker(), torch.tensor([[-1, 3, 4]])
+    for current in (4, 5):
+        log_version_stats(versions, torch.ones_like(versions), current, tracker)
+    scope = "ppo_actor/update/version_stats/"
+    found = {name.removeprefix(scope): value for name, value in tracker.export().items()}
+    assert found["n_valid_generated_tokens"] == 4.0
+    assert found["sample_staleness_theta_avg"] == 1.0  # ages 1, 0 and then 2, 1
