@@ -7,13 +7,11 @@ import json
 import pytest
 import torch
 from support.readback import messages
-from support.tiny_accelerate import Loop, flops_of, make_accelerator
+from support.tiny_accelerate import QUIET, Loop, flops_of, make_accelerator
 from support.tiny_trainer import metric_records
 
 from areal_callbacks.integrations._accelerate_host import TOTALS_FILE
 from areal_callbacks.integrations.accelerate import enable
-
-QUIET = {"report": False}
 
 
 def saved(folder, *, measured=True, epochs=2):
@@ -63,7 +61,7 @@ def test_loading_before_anything_is_prepared_for_training(tmp_path):
     first = saved(tmp_path, epochs=1)
     accelerator = make_accelerator(tmp_path / "second")
     enable(accelerator, resume_totals=True, **QUIET)
-    accelerator._load_model_state_pre_hook.copy().popitem()[1]([], str(tmp_path / "checkpoint"))
+    accelerator.load_state(str(tmp_path / "checkpoint"))
     second = Loop(accelerator)
     second.run()
     accelerator.end_training()
@@ -74,7 +72,7 @@ def test_a_checkpoint_of_a_run_without_metrics_loads(tmp_path, caplog):
     first = saved(tmp_path, measured=False)
     second, rows = resumed(tmp_path, resume_totals=True)
     assert rows[-1]["train_perf/total_tokens"] == second.tokens
-    assert messages(caplog) == [f"{tmp_path / 'checkpoint'} was saved without totals: they start at zero"]
+    assert messages(caplog) == [f"{tmp_path / 'checkpoint' / TOTALS_FILE} has no totals: they start at zero"]
     assert first.steps == 16
 
 
