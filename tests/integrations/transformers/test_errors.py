@@ -9,6 +9,7 @@ import pytest
 import torch
 from support.distributed import Ranks
 from support.readback import messages
+from support.reports import collect_messages
 from support.tiny_trainer import (
     make_trainer,
     mask_lengths,
@@ -21,7 +22,6 @@ from transformers import TrainerCallback
 
 from areal_callbacks import register_flops_estimator
 from areal_callbacks.integrations.transformers import AReaLMetricsCallback
-from areal_callbacks.safety.reporting import logger
 
 
 class MysteryRouter(nn.Module):
@@ -78,12 +78,9 @@ def test_a_failing_function_is_said_once_and_training_goes_on(tmp_path: Path, ca
 
 
 def one_failing_rank(_group: Any, folder: str) -> dict[str, Any]:
-    import logging
-
     import torch.distributed as dist
 
     from areal_callbacks import stats_tracker
-    from areal_callbacks.safety import reporting
 
     class Records(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -93,20 +90,15 @@ def one_failing_rank(_group: Any, folder: str) -> dict[str, Any]:
                 loss = torch.tensor([1.0, 4.0, 99.0]) + 6 * dist.get_rank()
                 stats_tracker.stat(loss=loss, denominator="valid")
 
-    heard: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
-    logger.addHandler(handler)
-    reporting.reset()
     counted = (lambda **inputs: inputs["attention_mask"].sum(-1)) if dist.get_rank() == 0 else broken
     trainer = make_trainer(
         folder,
         callbacks=[AReaLMetricsCallback(token_count_fn=counted), Records()],
         report_to=["tensorboard"],
     )
-    trainer.train()
-    logger.removeHandler(handler)
-    return {"rows": [row for row in trainer.state.log_history if "loss" in row], "heard": heard}
+    with collect_messages() as messages:
+        trainer.train()
+    return {"rows": [row for row in trainer.state.log_history if "loss" in row], "messages": messages}
 
 
 @pytest.mark.slow
@@ -127,5 +119,5 @@ def test_a_family_that_fails_on_one_rank_is_absent_on_both_and_statistics_are_po
         assert "moe_balance/worst_layer" in row
         for destination in (row, written[row["step"]], shown[row["step"]]):
             assert destination.items() >= pooled.items()
-    assert [len(first["heard"]), len(second["heard"])] == [1, 2]
-    assert "no lengths today" in second["heard"][0]
+    assert [len(first["messages"]), len(second["messages"])] == [1, 2]
+    assert "no lengths today" in second["messages"][0]
