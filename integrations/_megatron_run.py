@@ -128,10 +128,13 @@ class TrainingRun:
         """Training broke off: write what all ranks have reduced already, and close."""
         if not self.is_over:
             self.is_over = True
+            self._hand_over(self._events.flush())
             self._events.close()
 
     def _log(self, iteration: int, scalars: Mapping[str, Any]) -> None:
-        export = self._events.export(iteration, scalars)
+        self._hand_over(self._events.export(iteration, scalars))
+
+    def _hand_over(self, export: Export | None) -> None:
         if export is not None:
             self._host.log(export)
 

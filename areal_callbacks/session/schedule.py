@@ -53,10 +53,11 @@ class Schedule:
         else:
             self.session.reduce(measured=False)
 
-    def flush(self) -> None:
-        """Write what was reduced and not taken to the files. Local."""
+    def flush(self) -> Export | None:
+        """Write what was reduced and not taken to the files; None if nothing was. Local."""
         if self.session.has_pending and self._process == os.getpid():
-            self.session.emit(self._reduced_at)
+            return self.session.emit(self._reduced_at)
+        return None
 
     def close(self) -> None:
         """End the run; training may have broken off, so the ranks do not meet. Local."""

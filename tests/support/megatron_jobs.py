@@ -23,12 +23,12 @@ from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.rerun_state_machine import RerunDataIterator
 from megatron.core.transformer.moe.router import TopKRouter
 from support.megatron_cpu import pretend_cuda
+from support.reports import collect_messages
 from support.tiny_megatron import Layout, Training, batches, build, forward_step, parallel
 
 from areal_callbacks import stats_tracker
 from areal_callbacks.core.types import Export
 from areal_callbacks.integrations import megatron
-from areal_callbacks.safety import reporting
 
 sys.path.insert(0, str(Path(__file__).with_name("megatron_lm")))
 from megatron.training import common
@@ -38,8 +38,7 @@ pretend_cuda()
 
 def train(group: Any, layout: dict[str, Any], steps: int = 2, **options: Any) -> dict[str, Any]:
     """Train a layout for some steps, with an export after each, and recount its routing independently."""
-    reporting.reset()
-    with parallel(Layout(**layout)), tempfile.TemporaryDirectory() as folder:
+    with parallel(Layout(**layout)), tempfile.TemporaryDirectory() as folder, collect_messages() as messages:
         training = build(Layout(**layout))
         options = {"output_dir": folder, "report": False, **options}
         with megatron.attach(training.chunks, training.optimizer, **options) as metrics, _recount(training) as routed:
@@ -56,7 +55,7 @@ def train(group: Any, layout: dict[str, Any], steps: int = 2, **options: Any) ->
             "exports": exports,
             "collectives": collectives,
             "recounts": recounts,
-            "messages": list(reporting._reported),
+            "messages": messages,
             "is_writer": topology.is_writer,
             "left": _left(training),
         }
@@ -139,25 +138,25 @@ def pretrain(
     install: bool = True,
 ) -> dict[str, Any]:
     """Run the script pretrain_tiny.py with a variant of the training loop, from install() to uninstall()."""
-    reporting.reset()
     stats_tracker.collect_all()
     training = importlib.import_module(f"megatron.training.{variant}")
     pretrain_tiny = importlib.import_module("pretrain_tiny")
     originals = {name: value for name, value in vars(training).items() if callable(value)}
     next_batch, sys.argv = RerunDataIterator.__next__, ["pretrain_tiny.py", *arguments]
     error = None
-    if install:
-        megatron.install(training, **{"report": False, **(options or {})})
-    try:
-        pretrain_tiny.main(training.pretrain)
-    except (FloatingPointError, SystemExit) as caught:
-        error = repr(caught)
+    with collect_messages() as messages:
+        if install:
+            megatron.install(training, **{"report": False, **(options or {})})
+        try:
+            pretrain_tiny.main(training.pretrain)
+        except (FloatingPointError, SystemExit) as caught:
+            error = repr(caught)
     restored_before = originals == {name: value for name, value in vars(training).items() if callable(value)}
     megatron.uninstall()
     return {
         "error": error,
         "record": common.record(),
-        "messages": list(reporting._reported),
+        "messages": messages,
         "restored_by_itself": restored_before,
         "restored": originals == {name: value for name, value in vars(training).items() if callable(value)}
         and RerunDataIterator.__next__ is next_batch,
@@ -293,8 +292,8 @@ def plant_everywhere(group: Any, variant: str, arguments: list[str], folder: str
     kinds = [{place for place in places if place.kind == kind} for kind in ("wrap", "hook")]
     results = []
     for chosen in [*kinds, *({place} for place in places if place.kind in ("entry", "guarded"))]:
-        with planted(patch, chosen, "before"):
+        with planted(patch, chosen, "before"), collect_messages() as messages:
             same = torch.equal(weights(), expected)
-        results.append([sorted(place.name for place in chosen), list(reporting._reported), same])
+        results.append([sorted(place.name for place in chosen), messages, same])
         close_sessions()
     return results

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.distributed as dist
+from support.reports import collect_messages
 from support.tiny_trainer import moe_model
 from support.toy_moe import Block, ToyMoE, batches
 from torch import Tensor, nn
@@ -20,7 +21,6 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from areal_callbacks.integrations.fsdp import track
-from areal_callbacks.safety import reporting
 
 STEPS = 3
 
@@ -47,27 +47,26 @@ class Outcome(NamedTuple):
 
 def run(group: Any, *values: str) -> tuple[Any, ...]:
     """Train a cell with our metrics, and an uncompiled twin with the recount; the fields of an outcome."""
-    cell = Cell(*values)
+    with collect_messages() as messages, tempfile.TemporaryDirectory() as folder:
+        return *_run(Cell(*values), folder), messages
+
+
+def _run(cell: Cell, folder: str) -> tuple[Any, ...]:
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    reporting.reset()
     twin, call = build(cell._replace(compiled="no"))
     recount = Recount(twin)
     for step in range(STEPS):
         train_step(cell, twin, call, step)
     model, call = build(cell)
     graphs = []
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        track(model, throughput=False, output_dir=folder, report=False) as metrics,
-    ):
+    with track(model, throughput=False, output_dir=folder, report=False) as metrics:
         for step in range(STEPS):
             with metrics.step():
                 train_step(cell, model, call, step)
             graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
-        loads = metrics.export(STEPS).expert_loads
-    counted = [layer.counts.tolist() for layer in loads or ()]
-    return counted, recount.rows.tolist(), graphs[0], graphs[-1], list(reporting._reported)
+        counted = [layer.counts.tolist() for layer in metrics.export(STEPS).expert_loads or ()]
+    return counted, recount.rows.tolist(), graphs[0], graphs[-1]
 
 
 def build(cell: Cell) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from areal_callbacks import get_flops_estimator
+
+QUIET: dict[str, Any] = {"report": False}
+OURS = ("train_perf/", "moe_balance/", "timeperf/")
 
 
 class Rows(GeneralTracker):
@@ -112,3 +116,18 @@ def flops_of(lengths: Sequence[int]) -> float:
 
 def hooks_of(model: nn.Module) -> int:
     return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+
+
+def join(steps: Iterable[Sequence[int]]) -> list[int]:
+    """The lengths of several steps as one list."""
+    return list(itertools.chain.from_iterable(steps))
+
+
+def ours(row: Mapping[str, float]) -> dict[str, float]:
+    """What was measured, of a row."""
+    return {name: value for name, value in row.items() if name.startswith(OURS)}
+
+
+def column(rows: Iterable[Mapping[str, float]], name: str) -> list[float]:
+    """A throughput metric, row by row."""
+    return [row[f"train_perf/{name}"] for row in rows]

@@ -9,8 +9,14 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger
-from support.tiny_trainer import moe_model
+from support.tiny_trainer import Sequences, moe_model
 from torch import Tensor
+from torch.utils.data import DataLoader
+
+from areal_callbacks.writers.jsonl import MetricsRecord, read_metrics
+
+ROWS = 14
+"""Seven batches of two: with two to a step, the last window of an epoch is incomplete."""
 
 
 class Module(LightningModule):
@@ -54,3 +60,19 @@ def csv_rows(folder: Path) -> list[dict[str, float]]:
     (path,) = folder.rglob("metrics.csv")
     with path.open() as file:
         return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(file)]
+
+
+def loader(rows: int = ROWS) -> DataLoader[dict[str, Tensor]]:
+    """Batches of two rows."""
+    return DataLoader(Sequences(rows), 2)
+
+
+def tokens(rows: int = ROWS) -> int:
+    """In one epoch of :func:`loader`."""
+    return sum(int(Sequences(rows)[index]["attention_mask"].sum()) for index in range(rows))
+
+
+def metrics_rows(folder: Path) -> list[MetricsRecord]:
+    """What we wrote below a folder."""
+    (path,) = folder.rglob("metrics.jsonl")
+    return [record for record in read_metrics(path) if isinstance(record, MetricsRecord)]

@@ -7,13 +7,12 @@ import json
 import pytest
 import torch
 from support.readback import messages
-from support.tiny_accelerate import Loop, flops_of, make_accelerator
+from support.tiny_accelerate import QUIET, Loop, flops_of, make_accelerator
 from support.tiny_trainer import metric_records
 
-from areal_callbacks.integrations._accelerate_host import TOTALS_FILE
 from areal_callbacks.integrations.accelerate import enable
 
-QUIET = {"report": False}
+TOTALS = "areal_callbacks.json"
 
 
 def saved(folder, *, measured=True, epochs=2):
@@ -63,7 +62,7 @@ def test_loading_before_anything_is_prepared_for_training(tmp_path):
     first = saved(tmp_path, epochs=1)
     accelerator = make_accelerator(tmp_path / "second")
     enable(accelerator, resume_totals=True, **QUIET)
-    accelerator._load_model_state_pre_hook.copy().popitem()[1]([], str(tmp_path / "checkpoint"))
+    accelerator.load_state(str(tmp_path / "checkpoint"))
     second = Loop(accelerator)
     second.run()
     accelerator.end_training()
@@ -74,7 +73,7 @@ def test_a_checkpoint_of_a_run_without_metrics_loads(tmp_path, caplog):
     first = saved(tmp_path, measured=False)
     second, rows = resumed(tmp_path, resume_totals=True)
     assert rows[-1]["train_perf/total_tokens"] == second.tokens
-    assert messages(caplog) == [f"{tmp_path / 'checkpoint'} was saved without totals: they start at zero"]
+    assert messages(caplog) == [f"{tmp_path / 'checkpoint' / TOTALS} has no totals: they start at zero"]
     assert first.steps == 16
 
 
@@ -90,7 +89,7 @@ def test_a_checkpoint_with_metrics_loads_without_them(tmp_path):
 @pytest.mark.parametrize("content", ["{", "[]", '{"totals": {"tokens": 1}}'], ids=["torn", "list", "incomplete"])
 def test_a_damaged_file_costs_the_totals_only(content, tmp_path, caplog):
     saved(tmp_path, epochs=1)
-    (tmp_path / "checkpoint" / TOTALS_FILE).write_text(content)
+    (tmp_path / "checkpoint" / TOTALS).write_text(content)
     second, rows = resumed(tmp_path, resume_totals=True)
     assert rows[-1]["train_perf/total_tokens"] == second.tokens
     (message,) = messages(caplog)
@@ -101,7 +100,7 @@ def test_a_file_that_cannot_be_written_does_not_stop_the_checkpoint(tmp_path, ca
     accelerator = make_accelerator(tmp_path / "first")
     enable(accelerator, **QUIET)
     Loop(accelerator).run()
-    (tmp_path / "checkpoint" / TOTALS_FILE).mkdir(parents=True)
+    (tmp_path / "checkpoint" / TOTALS).mkdir(parents=True)
     accelerator.save_state(str(tmp_path / "checkpoint"))
     accelerator.end_training()
     assert (tmp_path / "checkpoint" / "model.safetensors").exists()
@@ -115,7 +114,7 @@ def test_saving_is_no_export_because_one_rank_may_do_it_alone(tmp_path):
     loop = Loop(accelerator)
     loop.run()  # 8 steps, 6 of them exported
     accelerator.save_state(str(tmp_path / "checkpoint"))
-    totals = json.loads((tmp_path / "checkpoint" / TOTALS_FILE).read_text())["totals"]
+    totals = json.loads((tmp_path / "checkpoint" / TOTALS).read_text())["totals"]
     assert totals["tokens"] == sum(map(sum, loop.lengths[:6]))
     assert totals["optimizer_steps"] == 6
     accelerator.end_training()

@@ -5,15 +5,13 @@ from __future__ import annotations
 import torch
 from lightning.fabric import Fabric
 from lightning.pytorch.loggers import CSVLogger
-from support.tiny_lightning import csv_rows
+from support.tiny_lightning import ROWS, csv_rows, tokens
 from support.tiny_trainer import Sequences, moe_model
 from torch.utils.data import DataLoader
 
 from areal_callbacks import stats_tracker
 from areal_callbacks.integrations.lightning import AReaLMetricsCallback
 from areal_callbacks.writers.jsonl import MetricsRecord, read_metrics
-
-ROWS = 14
 
 
 def train(folder, *, every=1, log_every=1, **options):
@@ -35,10 +33,6 @@ def train(folder, *, every=1, log_every=1, **options):
     callback.close()
     logger.save()
     return csv_rows(folder), plain
-
-
-def tokens() -> int:
-    return sum(int(Sequences(ROWS)[index]["attention_mask"].sum()) for index in range(ROWS))
 
 
 def test_what_was_measured_joins_the_rows_of_the_loop(tmp_path):

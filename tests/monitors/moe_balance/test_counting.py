@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.readback import messages
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -27,13 +28,12 @@ from areal_callbacks.monitors.moe_balance.counting import (
     take,
 )
 from areal_callbacks.monitors.training_forward import TrainingForward
-from areal_callbacks.safety import reporting
 
 EXPERTS = 5
 
 
 @contextmanager
-def opened(is_on: bool = True) -> Iterator[int]:
+def turn_switch(is_on: bool = True) -> Iterator[int]:
     """The number of a switch in that state."""
     forward = TrainingForward()
     switch = CountingSwitch(forward)
@@ -77,10 +77,10 @@ def test_a_mask_of_any_width(width: int) -> None:
     assert counts[0] == 0
 
 
-def test_a_closed_gate_lets_nothing_through() -> None:
+def test_nothing_is_counted_while_the_switch_is_off() -> None:
     counter = Counter(EXPERTS, torch.device("cpu"))
     for is_on in (False, True):
-        with opened(is_on) as switch:
+        with turn_switch(is_on) as switch:
             count(torch.tensor([0, 1]), counter, switch)
             add_totals(torch.arange(EXPERTS), counter, switch, 1)
         assert bool(counter.home.any()) == is_on
@@ -91,7 +91,7 @@ def test_a_closed_gate_lets_nothing_through() -> None:
 def test_running_totals_count_by_their_growth() -> None:
     counter = Counter(3, torch.device("cpu"))
     before, after = torch.tensor([5.0, 7.0, 1.0]), torch.tensor([6.0, 7.0, 4.0])
-    with opened() as switch:
+    with turn_switch() as switch:
         add_totals(before, counter, switch, -1)
         add_totals(after, counter, switch, 1)
     assert counter.home.tolist() == [0, 1, 0, 3, 0]
@@ -99,7 +99,7 @@ def test_running_totals_count_by_their_growth() -> None:
 
 def test_taking_starts_over_and_keeps_different_widths() -> None:
     counters = [Counter(3, torch.device("cpu")), Counter(5, torch.device("cpu"))]
-    with opened() as switch:
+    with turn_switch() as switch:
         count(torch.tensor([2, 2]), counters[0], switch)
         count(torch.tensor([4, -1]), counters[1], switch)
     assert [row.tolist() for row in take(counters)] == [[0, 0, 0, 2, 0], [1, 0, 0, 0, 0, 1, 0]]
@@ -109,7 +109,7 @@ def test_taking_starts_over_and_keeps_different_widths() -> None:
 
 def test_a_choice_on_another_device_is_counted_there() -> None:
     counter = Counter(3, torch.device("meta"))  # where nothing can be counted
-    with opened() as switch:
+    with turn_switch() as switch:
         for _ in range(2):
             count(torch.tensor([0, 2, 2]), counter, switch)
     assert len(counter.cells) == 2
@@ -119,16 +119,17 @@ def test_a_choice_on_another_device_is_counted_there() -> None:
 def test_counters_made_under_inference_mode_count_in_training() -> None:
     with torch.inference_mode():
         counter = Counter(3, torch.device("cpu"))
-    with opened() as switch:
+    with turn_switch() as switch:
         count(torch.tensor([1]), counter, switch)
     assert counter.home.tolist() == [0, 0, 1, 0, 0]
 
 
-def test_what_cannot_be_counted_is_reported_and_does_not_raise() -> None:
+def test_what_cannot_be_counted_is_reported_and_does_not_raise(caplog: pytest.LogCaptureFixture) -> None:
     counter = Counter(3, torch.device("cpu"))
-    with opened() as switch:
+    with turn_switch() as switch:
         add_totals(torch.zeros(4), counter, switch, 1)
-    assert list(reporting._reported) == ["moe_balance:count"]
+    (message,) = messages(caplog)
+    assert message.startswith("routed assignments could not be counted: ")
 
 
 # -- the device

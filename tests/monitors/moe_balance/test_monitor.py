@@ -1,8 +1,7 @@
-"""The monitor: what training forwards routed, per layer and stack, and what it says when it cannot know."""
+"""The monitor: what training forwards routed, per layer and stack, and over ranks."""
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -10,40 +9,13 @@ import numpy as np
 import pytest
 import torch
 from support.distributed import Ranks
-from support.tiny_trainer import moe_model
+from support.observed_moe import CPU, Observed, by_hand
+from support.readback import messages
 from support.toy_moe import EXPERTS, LAYERS, TOP_K, WIDTH, Block, ToyMoE, batches, routed_by_hand
 from torch import Tensor, nn
 
 from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
-from areal_callbacks.monitors.moe_balance.monitor import MoEBalanceMonitor
-from areal_callbacks.monitors.training_forward import TrainingForward
 from areal_callbacks.session import MetricsSession
-
-CPU = torch.device("cpu")
-
-
-class Observed:
-    """A monitor on a model, without a session."""
-
-    def __init__(self, *models: nn.Module, **options: Any) -> None:
-        self.forward = TrainingForward()
-        self.monitor = MoEBalanceMonitor(self.forward, **options)
-        self.found = self.monitor.attach(models, CPU)
-        self.forward.attach(models)
-
-    def counts(self) -> dict[str, list[int]]:
-        return {name: row.tolist() for name, row in self.monitor.collect().sums.items()}
-
-
-def by_hand(model: nn.Module, data: list[Tensor], name: str = "/{}") -> dict[str, list[int]]:
-    return {name.format(layer): row.tolist() for layer, row in enumerate(routed_by_hand(model, data))}
-
-
-def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.message for record in caplog.records if record.name == "areal_callbacks"]
-
-
-# -- counting
 
 
 def test_layers_with_different_numbers_of_experts() -> None:
@@ -85,15 +57,6 @@ def test_an_exception_inside_a_forward_counts_what_it_passed() -> None:
     assert observed.counts() == expected | {name: once[name] for name in ("/2", "/3")}
 
 
-def test_what_other_hooks_make_of_the_output_does_not_matter() -> None:
-    model, data = ToyMoE(), batches(1)
-    for layer in model.layers.values():  # as a parallel layout may turn global expert ids into local ones
-        layer.router.register_forward_hook(lambda _, __, output: (output[0], output[1] * 0, output[2]))
-    observed = Observed(model)
-    model(data[0])
-    assert observed.counts() == by_hand(model, data)
-
-
 def test_several_stacks_and_models() -> None:
     class Towers(nn.Module):
         def __init__(self) -> None:
@@ -124,41 +87,6 @@ def test_a_model_that_joins_later_is_counted_beside_the_first() -> None:
     assert observed.counts() == by_hand(first, data[:1]) | by_hand(second, data[1:], "part_1/{}")
 
 
-class SelfCounting(nn.Module):
-    """Keeps running totals and has no router module, as an MoE layer with a fused kernel may."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("routing_counts", torch.zeros(4), persistent=False)
-        self.gate = nn.Linear(WIDTH, 4, bias=False)
-        self.fails = False
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        chosen = self.gate(hidden).topk(2, -1).indices.reshape(-1)
-        self.routing_counts += torch.zeros(4).scatter_add(0, chosen, torch.ones(chosen.numel()))
-        if self.fails:
-            raise RuntimeError("after counting")
-        return hidden
-
-
-def test_a_layer_that_counts_for_itself() -> None:
-    layer, inputs = SelfCounting(), torch.rand(5, WIDTH)
-    model = nn.Sequential(layer)
-    observed = Observed(model)
-    with torch.no_grad():
-        model(inputs)
-    model(inputs)
-    layer.fails = True
-    with pytest.raises(RuntimeError, match="after counting"):
-        model(inputs)
-    logits = inputs.double() @ layer.gate.weight.detach().double().T
-    chosen = np.argsort(-logits.numpy(), axis=1)[:, :2]
-    assert observed.counts() == {"/0": (2 * np.bincount(chosen.ravel(), minlength=4)).tolist()}
-
-
-# -- what is derived
-
-
 def test_the_scalars_of_a_hand_computed_balance() -> None:
     monitor = Observed(nn.Identity(), extended=True).monitor
     layers = [("", 0, [4, 0, 0, 4]), ("", 1, [0, 0]), ("vision", 0, [1, 3])]
@@ -184,9 +112,6 @@ def test_the_scalars_of_a_hand_computed_balance() -> None:
     assert [sum(row.load_percent for row in rows if row[:2] == key) for key in (("", 0), ("", 1))] == [100.0, 0.0]
 
 
-# -- what it says
-
-
 def test_an_unknown_router_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     class StrangeTopKRouter(nn.Module):
         num_experts = 4
@@ -195,39 +120,6 @@ def test_an_unknown_router_is_named_once(caplog: pytest.LogCaptureFixture) -> No
     assert not Observed(model).found
     assert [line for line in messages(caplog) if "StrangeTopKRouter" in line] == messages(caplog)
     assert len(messages(caplog)) == 1
-
-
-def test_a_router_whose_output_tells_nothing_is_left_out_and_named_once(caplog: pytest.LogCaptureFixture) -> None:
-    model, data = ToyMoE(), batches(2)
-    expected = by_hand(model, data)
-    silent = model.layers["1"].router
-    silent.forward = lambda hidden, forward=silent.forward: _renamed(forward(hidden))
-    model.layers["1"].forward = lambda hidden: silent(hidden.reshape(-1, WIDTH)) and hidden
-    observed = Observed(model)
-    for batch in data:
-        model(batch)
-    counted = observed.counts()
-    assert counted.keys() == {"/0", "/2", "/3"}
-    assert counted["/0"] == expected["/0"]
-    assert [line.split(" (")[0] for line in messages(caplog)] == ["no moe_balance of layers.1.router"]
-
-
-def _renamed(output: tuple[Tensor, ...]) -> dict[str, Tensor]:
-    return {"scores": output[0], "indices": output[1]}
-
-
-def test_experts_beyond_the_routers_number_are_reported(caplog: pytest.LogCaptureFixture) -> None:
-    model, data = ToyMoE(), batches(1)
-    expected = by_hand(model, data)
-    for layer in model.layers.values():
-        layer.router.register_forward_pre_hook(lambda module, _: setattr(module, "num_experts", EXPERTS))
-        layer.router.num_experts = 3
-    observed = Observed(model)
-    model(data[0])
-    assert observed.counts() == {name: row[:3] for name, row in expected.items()}
-    assert messages(caplog) == [
-        "TokenChoiceTopKRouter chose experts beyond its 3: those assignments are left out of moe_balance"
-    ]
 
 
 def test_a_bypassed_router_is_noticed_once_and_only_in_training(caplog: pytest.LogCaptureFixture) -> None:
@@ -247,67 +139,11 @@ def test_a_bypassed_router_is_noticed_once_and_only_in_training(caplog: pytest.L
     assert "fused kernel" in message
 
 
-@pytest.mark.slow
-def test_code_that_was_compiled_before_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
-    torch._dynamo.reset()
-    model, data = ToyMoE(), batches(1)
-    compiled = torch.compile(model, backend="aot_eager")
-    compiled(data[0])
-    observed = Observed(compiled)
-    compiled(data[0])
-    observed.counts()
-    (message,) = messages(caplog)
-    assert "call torch._dynamo.reset() after attaching" in message
-    torch._dynamo.reset()
-    compiled(data[0])
-    assert observed.counts() == by_hand(model, data)
-
-
-# -- compiled and copied
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore::UserWarning:torch")
-def test_a_hugging_face_model_compiles_whole_with_the_hooks_and_never_again() -> None:
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    model = moe_model(attention="eager", experts_implementation="batched_mm").train()
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    observed = Observed(compiled)
-    for batch in batches(4):
-        compiled(input_ids=batch, labels=batch).loss.backward()
-        model.zero_grad()
-        observed.counts()
-    statistics = torch._dynamo.utils.counters
-    assert statistics["stats"]["unique_graphs"] == 1
-    assert not statistics["graph_break"]
-    assert not statistics["recompiles"]
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # tracing a block
-def test_equal_blocks_share_one_compiled_graph_and_count_apart() -> None:
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    model, data = ToyMoE((EXPERTS,) * 10), batches(2)
-    expected = by_hand(model, data)
-    for layer in model.layers.values():
-        layer.compile(backend="aot_eager", fullgraph=True)
-    observed = Observed(model)
-    for batch in data:
-        model(batch)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
-    assert observed.counts() == expected
-
-
 def test_no_buffer_and_no_state_is_added_to_the_model() -> None:
     model = ToyMoE()
     before = set(model.state_dict()), {name for name, _ in model.named_buffers()}
     Observed(model)
     assert (set(model.state_dict()), {name for name, _ in model.named_buffers()}) == before
-
-
-# -- over ranks
 
 
 def unequal_ranks(group: Any, folder: str) -> tuple[dict[str, float], dict[tuple[str, int], list[int]]]:
@@ -356,8 +192,3 @@ def test_the_toys_own_recount_agrees_with_the_router() -> None:
     _, indices, counts = block.router(hidden)
     recounted = np.bincount(indices.numpy().ravel(), minlength=EXPERTS)
     assert recounted.tolist() == counts.tolist()
-
-
-@pytest.fixture(autouse=True)
-def _listen(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "areal_callbacks")

@@ -1,0 +1,85 @@
+"""One router: where its choice is read, and what it costs if that cannot be done."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from support.observed_moe import Observed, by_hand
+from support.readback import messages
+from support.toy_moe import EXPERTS, WIDTH, ToyMoE, batches
+from torch import Tensor, nn
+
+
+def test_what_other_hooks_make_of_the_output_does_not_matter() -> None:
+    model, data = ToyMoE(), batches(1)
+    for layer in model.layers.values():  # as a parallel layout may turn global expert ids into local ones
+        layer.router.register_forward_hook(lambda _, __, output: (output[0], output[1] * 0, output[2]))
+    observed = Observed(model)
+    model(data[0])
+    assert observed.counts() == by_hand(model, data)
+
+
+class SelfCounting(nn.Module):
+    """Keeps running totals and has no router module, as an MoE layer with a fused kernel may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("routing_counts", torch.zeros(4), persistent=False)
+        self.gate = nn.Linear(WIDTH, 4, bias=False)
+        self.fails = False
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        chosen = self.gate(hidden).topk(2, -1).indices.reshape(-1)
+        self.routing_counts += torch.zeros(4).scatter_add(0, chosen, torch.ones(chosen.numel()))
+        if self.fails:
+            raise RuntimeError("after counting")
+        return hidden
+
+
+def test_a_layer_that_counts_for_itself() -> None:
+    layer, inputs = SelfCounting(), torch.rand(5, WIDTH)
+    model = nn.Sequential(layer)
+    observed = Observed(model)
+    with torch.no_grad():
+        model(inputs)
+    model(inputs)
+    layer.fails = True
+    with pytest.raises(RuntimeError, match="after counting"):
+        model(inputs)
+    logits = inputs.double() @ layer.gate.weight.detach().double().T
+    chosen = np.argsort(-logits.numpy(), axis=1)[:, :2]
+    assert observed.counts() == {"/0": (2 * np.bincount(chosen.ravel(), minlength=4)).tolist()}
+
+
+def test_a_router_whose_output_tells_nothing_is_left_out_and_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    model, data = ToyMoE(), batches(2)
+    expected = by_hand(model, data)
+    silent = model.layers["1"].router
+    silent.forward = lambda hidden, forward=silent.forward: _renamed(forward(hidden))
+    model.layers["1"].forward = lambda hidden: silent(hidden.reshape(-1, WIDTH)) and hidden
+    observed = Observed(model)
+    for batch in data:
+        model(batch)
+    counted = observed.counts()
+    assert counted.keys() == {"/0", "/2", "/3"}
+    assert counted["/0"] == expected["/0"]
+    assert [line.split(" (")[0] for line in messages(caplog)] == ["no moe_balance of layers.1.router"]
+
+
+def _renamed(output: tuple[Tensor, ...]) -> dict[str, Tensor]:
+    return {"scores": output[0], "indices": output[1]}
+
+
+def test_experts_beyond_the_routers_number_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    model, data = ToyMoE(), batches(1)
+    expected = by_hand(model, data)
+    for layer in model.layers.values():
+        layer.router.register_forward_pre_hook(lambda module, _: setattr(module, "num_experts", EXPERTS))
+        layer.router.num_experts = 3
+    observed = Observed(model)
+    model(data[0])
+    assert observed.counts() == {name: row[:3] for name, row in expected.items()}
+    assert messages(caplog) == [
+        "TokenChoiceTopKRouter chose experts beyond its 3: those assignments are left out of moe_balance"
+    ]

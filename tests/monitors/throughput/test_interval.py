@@ -1,0 +1,122 @@
+"""The numbers of an interval against hand computation, of one rank and of several that are pooled."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+from support.throughput_ranks import Rank, export, reduce, squares
+
+
+def test_one_rank() -> None:
+    rank = Rank(estimator=squares, peak_flops=1000.0)
+    rank.step([3, 5], seconds=2.0)
+    rank.step([4], seconds=4.0, optimizer=0.5)
+    flops = 3 * 4 + 5 * 6 + 4 * 5
+    assert export(rank) == {
+        "train_perf/tokens": 12,
+        "train_perf/seconds": 6.0,
+        "train_perf/seconds_mean": 6.0,
+        "train_perf/tokens_per_second": 2.0,
+        "train_perf/estimated_flops": flops,
+        "train_perf/estimated_flops_per_second": flops / 6,
+        "train_perf/peak_flops_per_second": 1000.0,
+        "train_perf/mfu": flops / 6 / 1000,
+        "train_perf/optimizer_steps": 1,
+        "train_perf/total_tokens": 12,
+        "train_perf/total_seconds": 6.0,
+        "train_perf/cumulative_tokens_per_second": 2.0,
+        "train_perf/cumulative_estimated_flops_per_second": flops / 6,
+        "timeperf/optimizer_step": 0.5,
+    }
+
+
+def test_ranks_add_tokens_and_wait_for_the_slowest() -> None:
+    fast, slow = Rank(estimator=squares, peak_flops=10.0), Rank(estimator=squares, peak_flops=10.0)
+    fast.step([2, 2], seconds=1.0, optimizer=0.25)
+    slow.step([6], seconds=3.0, optimizer=0.75)
+    metrics = export(fast, slow)
+    assert metrics["train_perf/tokens"] == 10
+    assert metrics["train_perf/seconds"] == 3.0
+    assert metrics["train_perf/seconds_mean"] == 2.0
+    assert metrics["train_perf/tokens_per_second"] == 10 / 3
+    assert metrics["train_perf/estimated_flops"] == 2 * 6 + 42
+    assert metrics["train_perf/peak_flops_per_second"] == 20.0
+    assert metrics["train_perf/mfu"] == pytest.approx(54 / 3 / 20)
+    assert metrics["train_perf/optimizer_steps"] == 1
+    assert metrics["timeperf/optimizer_step"] == 0.75
+
+
+def test_intervals_add_the_seconds_of_the_slowest_rank_of_each() -> None:
+    """Two reduced intervals that were logged as one."""
+    ranks = [Rank(peak_flops=7.0), Rank(peak_flops=7.0)]
+    parts = []
+    for seconds in ((1.0, 2.0), (5.0, 3.0)):
+        for rank, duration in zip(ranks, seconds):
+            rank.step([4], duration, optimizer=duration / 2)
+        parts.append(reduce(*ranks))
+        ranks[0].monitor.accumulate(parts[-1])
+    metrics = ranks[0].monitor.derive(parts[0].merge(parts[1]))
+    assert metrics["train_perf/seconds"] == 2.0 + 5.0
+    assert metrics["train_perf/seconds_mean"] == (1.0 + 2.0 + 5.0 + 3.0) / 2
+    assert metrics["train_perf/tokens"] == metrics["train_perf/total_tokens"] == 16
+    assert metrics["train_perf/total_seconds"] == 7.0
+    assert metrics["train_perf/peak_flops_per_second"] == 14.0
+    assert metrics["train_perf/optimizer_steps"] == 2
+    assert metrics["timeperf/optimizer_step"] == (1.0 + 2.5) / 2
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.lists(st.lists(st.integers(0, 30), max_size=4), min_size=1, max_size=3), min_size=1, max_size=3),
+    st.integers(1, 2**60),
+)
+def test_any_split_over_ranks_is_exact(ranks: list[list[list[int]]], factor: int) -> None:
+    """Integers past 2**53 are exact: they travel in two parts."""
+    observed = [Rank(estimator=lambda length: factor * squares(length)) for _ in ranks]
+    for rank, steps in zip(observed, ranks):
+        for lengths in steps:
+            rank.step(lengths, seconds=1.0)
+    metrics = export(*observed)
+    lengths = [length for steps in ranks for step in steps for length in step]
+    assert metrics["train_perf/tokens"] == sum(lengths)
+    assert observed[0].monitor.totals.flops == factor * sum(map(squares, lengths))
+    assert metrics["train_perf/estimated_flops"] == float(factor * sum(map(squares, lengths)))
+    assert metrics["train_perf/seconds"] == max(len(steps) for steps in ranks)
+
+
+def test_a_rank_that_repeats_anothers_tokens_adds_its_time_alone() -> None:
+    first, repeats = Rank(estimator=squares), Rank(estimator=squares, contributes_tokens=False)
+    first.step([5, 3], seconds=1.0)
+    repeats.step([5, 3], seconds=2.0)
+    metrics = export(first, repeats)
+    assert metrics["train_perf/tokens"] == 8
+    assert metrics["train_perf/estimated_flops"] == 42
+    assert metrics["train_perf/seconds"] == 2.0
+    repeats.step([7], seconds=1.0)
+    assert export(first, repeats)["train_perf/tokens"] == 0  # and keeps nothing of it for later
+
+
+def test_what_one_rank_cannot_tell_is_left_out_for_all() -> None:
+    knows, does_not = Rank(estimator=squares, peak_flops=1.0), Rank()
+    for rank in (knows, does_not):
+        rank.step([4], seconds=1.0)
+    metrics = export(knows, does_not)
+    assert metrics["train_perf/tokens"] == 8
+    assert not [name for name in metrics if "flops" in name or "mfu" in name]
+
+
+def test_an_interval_without_time_or_steps_has_no_rates() -> None:
+    rank = Rank(estimator=squares)
+    assert export(rank) == {
+        "train_perf/tokens": 0,
+        "train_perf/seconds": 0,
+        "train_perf/seconds_mean": 0,
+        "train_perf/estimated_flops": 0,
+        "train_perf/total_tokens": 0,
+        "train_perf/total_seconds": 0,
+    }
+    rank.monitor.has_optimizer = True
+    metrics = export(rank)
+    assert metrics["train_perf/optimizer_steps"] == 0
+    assert "timeperf/optimizer_step" not in metrics
