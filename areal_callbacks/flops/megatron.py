@@ -7,7 +7,7 @@ from typing import Any
 
 from areal_callbacks.flops import blocks
 from areal_callbacks.flops.blocks import Macs
-from areal_callbacks.flops.estimator import Layer, TrainingFlops, training_flops
+from areal_callbacks.flops.estimator import Block, TrainingFlops, training_flops
 from areal_callbacks.flops.fields import Fields
 
 _LINEAR_ATTENTION = "gated_delta_net"
@@ -46,10 +46,10 @@ def megatron_flops_estimator(config: Any, *, vocab_size: int) -> TrainingFlops |
     for layer in range(number):
         feed_forward = _experts(fields) if has_experts and sparse[layer] else _dense(fields)
         if has_linear and linear[layer]:
-            layers.append(Layer(_gated_delta_net(fields) + feed_forward))
+            layers.append(Block(_gated_delta_net(fields) + feed_forward))
         else:
             seen = window[0] + 1 if window and windowed[layer] and window[0] >= 0 else None
-            layers.append(Layer(_attention(fields) + feed_forward, seen))
+            layers.append(Block(_attention(fields) + feed_forward, seen))
     head = blocks.language_model_head(hidden_size=fields.integer("hidden_size"), vocab_size=vocab_size)
     return training_flops(layers, head)
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from areal_callbacks.flops.architectures import ARCHITECTURES
 from areal_callbacks.flops.estimator import checked_length
 from areal_callbacks.flops.fields import ABSENT, read_field
+from areal_callbacks.flops.models import ARCHITECTURES
 
 Estimator = Callable[[int], int | float]
 """Training FLOPs of one sequence of the given length."""

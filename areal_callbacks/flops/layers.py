@@ -1,0 +1,139 @@
+"""A model as a stack of layers: which block each layer has, and how many pairs its attention visits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from areal_callbacks.flops import blocks
+from areal_callbacks.flops.blocks import Macs
+from areal_callbacks.flops.estimator import Block, TrainingFlops, training_flops
+from areal_callbacks.flops.fields import Fields
+from areal_callbacks.flops.layer_types import CHUNKED, FULL, SLIDING, Rule
+from areal_callbacks.flops.masks import BIDIRECTIONAL, CAUSAL, Band, Chunked, Mask, Sliding
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer of a configuration.
+
+    Attributes:
+        fields: the configuration.
+        index: zero-based.
+        kind: its entry of ``layer_types``.
+    """
+
+    fields: Fields
+    index: int
+    kind: str
+
+    def integer(self, *names: str, default: int | None = None, minimum: int = 0) -> int:
+        """As :meth:`Fields.integer`; a list holds one value for each layer."""
+        values = self.fields.get(names[0])
+        if isinstance(values, (list, tuple)):
+            return int(values[self.index])
+        return self.fields.integer(*names, default=default, minimum=minimum)
+
+
+Reader = Callable[[Layer], Macs | Iterable[Block]]
+"""How the fields of a layer become one of its blocks; a plain result takes the mask of the layer's kind."""
+
+Head = Callable[[Fields], Macs]
+"""How the fields become what follows the layers."""
+
+
+def language_model_head(fields: Fields) -> Macs:
+    """Logits at every position."""
+    return blocks.language_model_head(
+        hidden_size=fields.integer("hidden_size"), vocab_size=fields.integer("vocab_size")
+    )
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One row of the table of architectures.
+
+    Attributes:
+        attention: the block of full, sliding and chunked layers.
+        feed_forward: the block that follows it; None where the layers have none.
+        dense: takes the place of ``feed_forward`` in layers that ``is_dense`` names.
+        layer_types: the rule that says of which kind each layer is; without one, all are full.
+        mixers: kind → block, for kinds other than those of ``attention``.
+        alone: kinds whose mixer has no feed-forward block after it.
+        head: what follows the layers, at every position.
+        outside: what else the model has beside its layers.
+        names: common name of a field → its name in this architecture's configuration.
+        bidirectional: whether a token sees those after it.
+    """
+
+    attention: Reader
+    feed_forward: Reader | None
+    layer_types: Rule | None = None
+    is_dense: Callable[[Layer], bool] | None = None
+    dense: Reader | None = None
+    mixers: Mapping[str, Reader] = field(default_factory=dict)
+    alone: frozenset[str] = frozenset()
+    head: Head = language_model_head
+    outside: Callable[[Fields], Iterable[Block]] | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    bidirectional: bool = False
+
+    def compile(self, config: Any, model_type: str) -> TrainingFlops:
+        """Read a configuration once.
+
+        Raises:
+            ValueError: a field is missing or malformed; names the model type and the field.
+        """
+        fields = Fields(config, model_type, self.names)
+        return training_flops(self.blocks(fields), self.head(fields))
+
+    def blocks(self, fields: Fields) -> list[Block]:
+        """All blocks but the head, layer by layer."""
+        if not self.bidirectional and fields.get("use_bidirectional_attention") is True:
+            raise fields.error("'use_bidirectional_attention' is set, and only causal attention is counted")
+        declared = fields.get("layer_types")
+        layers = fields.integer("num_hidden_layers", default=len(declared) if isinstance(declared, list) else None)
+        kinds = self.layer_types(fields, layers) if self.layer_types else [FULL] * layers
+        found = [block for index, kind in enumerate(kinds) for block in self._layer(Layer(fields, index, kind))]
+        return found + list(self.outside(fields) if self.outside else ())
+
+    def _layer(self, layer: Layer) -> Iterator[Block]:
+        if layer.kind in self.mixers:
+            yield from _as_blocks(self.mixers[layer.kind](layer), CAUSAL, layer.kind)
+        else:
+            yield from _as_blocks(self.attention(layer), self._mask(layer), "attention")
+        if self.feed_forward is not None and layer.kind not in self.alone:
+            is_dense = self.is_dense is not None and self.is_dense(layer)
+            feed_forward = self.dense if is_dense and self.dense else self.feed_forward
+            yield from _as_blocks(feed_forward(layer), CAUSAL, "mlp" if is_dense or not self.is_dense else "experts")
+
+    def _mask(self, layer: Layer) -> Mask:
+        fields, kind = layer.fields, layer.kind
+        if kind == FULL:
+            return BIDIRECTIONAL if self.bidirectional else CAUSAL
+        if kind == SLIDING:
+            window = layer.integer("sliding_window", minimum=1)
+            return Band(window) if self.bidirectional else Sliding(window)
+        if kind == CHUNKED:
+            return Chunked(fields.integer("attention_chunk_size", minimum=1))
+        known = ", ".join(repr(name) for name in (FULL, SLIDING, CHUNKED, *self.mixers))
+        raise fields.error(f"'layer_types' holds {kind!r}; known are {known}")
+
+
+def _as_blocks(found: Macs | Iterable[Block], mask: Mask, name: str) -> Iterable[Block]:
+    return [Block(found, mask=mask, name=name)] if isinstance(found, Macs) else found
+
+
+def together(*readers: Reader) -> Reader:
+    """Several blocks of one layer, all of them plain sums with the mask of the layer's kind."""
+
+    def read(layer: Layer) -> Macs:
+        total = Macs()
+        for reader in readers:
+            macs = reader(layer)
+            assert isinstance(macs, Macs)
+            total += macs
+        return total
+
+    return read
