@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from areal_callbacks.flops import blocks
 from areal_callbacks.flops.blocks import Macs
 from areal_callbacks.flops.estimator import Block
+from areal_callbacks.flops.fields import Fields
 from areal_callbacks.flops.layers import Layer, Reader
-from areal_callbacks.flops.masks import CAUSAL, Sliding
+from areal_callbacks.flops.masks import BIDIRECTIONAL, CAUSAL, Relative, Sliding
 
 
 def grouped_query_attention(
@@ -123,3 +124,45 @@ def head_gated(attention: Reader, switch: str = "") -> Reader:
         return macs + Macs(layer.fields.integer("hidden_size") * layer.integer("num_attention_heads"))
 
     return read
+
+
+def disentangled_attention(*, clipped: bool) -> Reader:
+    """Attention of DeBERTa (arXiv 2006.03654, section 3.1).
+
+    With ``relative_attention``, each of "c2p" and "p2c" in ``pos_att_type`` multiplies every query or key with the
+    projected embeddings of 2k relative positions. The projection of those embeddings depends on no sequence, so that it
+    is left out.
+
+    Args:
+        clipped: relative positions beyond the length of the sequence are not multiplied (the first version).
+    """
+
+    def attention(layer: Layer) -> Iterable[Block]:
+        fields, hidden = layer.fields, layer.fields.integer("hidden_size")
+        found = MHA(layer)
+        assert isinstance(found, Macs)
+        terms = _relative_terms(fields)
+        shared = bool(fields.get("share_att_key")) and not clipped
+        attention = Block(found + Macs(unused=0 if shared else terms * hidden**2), mask=BIDIRECTIONAL, name="attention")
+        if not terms:
+            return [attention]
+        reach = _relative_positions(fields)
+        if clipped:
+            return [attention, Block(Macs(per_pair=terms * hidden), mask=Relative(reach), name="relative positions")]
+        return [attention, Block(blocks.unweighted(terms * 2 * reach * hidden), name="relative positions")]
+
+    return attention
+
+
+def _relative_terms(fields: Fields) -> int:
+    if not fields.get("relative_attention"):
+        return 0
+    named = fields.get("pos_att_type") or ()
+    return sum(term in (named.split("|") if isinstance(named, str) else named) for term in ("c2p", "p2c"))
+
+
+def _relative_positions(fields: Fields) -> int:
+    for name in ("position_buckets", "max_relative_positions"):
+        if (value := fields.get(name)) is not None and value > 0:
+            return int(value)
+    return fields.integer("max_position_embeddings")

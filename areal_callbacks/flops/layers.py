@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from areal_callbacks.flops import blocks
 from areal_callbacks.flops.blocks import Macs
 from areal_callbacks.flops.estimator import Block, TrainingFlops, training_flops
 from areal_callbacks.flops.fields import Fields
+from areal_callbacks.flops.heads import Head, heads_of, language_model_head
 from areal_callbacks.flops.layer_types import CHUNKED, FULL, SLIDING, Rule
 from areal_callbacks.flops.masks import BIDIRECTIONAL, CAUSAL, Band, Chunked, Mask, Sliding
 
@@ -38,16 +38,6 @@ class Layer:
 
 Reader = Callable[[Layer], Macs | Iterable[Block]]
 """How the fields of a layer become one of its blocks; a plain result takes the mask of the layer's kind."""
-
-Head = Callable[[Fields], Macs]
-"""How the fields become what follows the layers."""
-
-
-def language_model_head(fields: Fields) -> Macs:
-    """Logits at every position."""
-    return blocks.language_model_head(
-        hidden_size=fields.integer("hidden_size"), vocab_size=fields.integer("vocab_size")
-    )
 
 
 @dataclass(frozen=True)
@@ -79,24 +69,34 @@ class Stack:
     names: Mapping[str, str] = field(default_factory=dict)
     bidirectional: bool = False
 
-    def compile(self, config: Any, model_type: str) -> TrainingFlops:
+    def compile(self, config: Any, model_type: str, model_class: str = "") -> TrainingFlops:
         """Read a configuration once.
+
+        Args:
+            config: an object or a mapping.
+            model_type: named in errors.
+            model_class: name of a class of transformers with another head than the language model's, if any.
 
         Raises:
             ValueError: a field is missing or malformed; names the model type and the field.
         """
         fields = Fields(config, model_type, self.names)
-        return training_flops(self.blocks(fields), self.head(fields))
+        heads = heads_of(model_class, self.head, fields, pooled=self.bidirectional)
+        return training_flops(self.blocks(fields), heads.per_token, once=heads.once)
 
     def blocks(self, fields: Fields) -> list[Block]:
         """All blocks but the head, layer by layer."""
-        if not self.bidirectional and fields.get("use_bidirectional_attention") is True:
+        if not self.sees_both_sides(fields) and fields.get("use_bidirectional_attention") is True:
             raise fields.error("'use_bidirectional_attention' is set, and only causal attention is counted")
         declared = fields.get("layer_types")
         layers = fields.integer("num_hidden_layers", default=len(declared) if isinstance(declared, list) else None)
         kinds = self.layer_types(fields, layers) if self.layer_types else [FULL] * layers
         found = [block for index, kind in enumerate(kinds) for block in self._layer(Layer(fields, index, kind))]
         return found + list(self.outside(fields) if self.outside else ())
+
+    def sees_both_sides(self, fields: Fields) -> bool:
+        """Whether attention is bidirectional; encoders with ``is_decoder`` are causal."""
+        return self.bidirectional and not fields.get("is_decoder")
 
     def _layer(self, layer: Layer) -> Iterator[Block]:
         if layer.kind in self.mixers:
@@ -111,10 +111,12 @@ class Stack:
     def _mask(self, layer: Layer) -> Mask:
         fields, kind = layer.fields, layer.kind
         if kind == FULL:
-            return BIDIRECTIONAL if self.bidirectional else CAUSAL
+            return BIDIRECTIONAL if self.sees_both_sides(fields) else CAUSAL
         if kind == SLIDING:
-            window = layer.integer("sliding_window", minimum=1)
-            return Band(window) if self.bidirectional else Sliding(window)
+            if self.sees_both_sides(fields):
+                half = fields.integer("local_attention", default=0) // 2
+                return Band(layer.integer("sliding_window", default=half or None, minimum=1))
+            return Sliding(layer.integer("sliding_window", minimum=1))
         if kind == CHUNKED:
             return Chunked(fields.integer("attention_chunk_size", minimum=1))
         known = ", ".join(repr(name) for name in (FULL, SLIDING, CHUNKED, *self.mixers))

@@ -91,5 +91,16 @@ class Compressed:
         return self.ratio * self.limit * (self.limit - 1) // 2 + self.limit * (length - first + 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """Every token meets the relative positions from −reach to reach that occur in the sequence (DeBERTa)."""
+
+    reach: int
+
+    def pairs(self, length: int) -> int:
+        """Pairs of a token and a relative position."""
+        return 2 * length * min(length, self.reach)
+
+
 CAUSAL = Causal()
 BIDIRECTIONAL = Bidirectional()

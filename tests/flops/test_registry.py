@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.flops_references import REFERENCE_MODELS, build_config
+from support.flops_references import build_config
 from support.tiny_models import SAME_AS, VARIANTS, fields_of, tiny_fields
 from transformers import CONFIG_MAPPING
 
@@ -132,7 +132,16 @@ def test_a_formula_for_the_outer_type_wins_over_the_text_configuration() -> None
 
 @pytest.mark.parametrize(
     "config",
-    [None, {}, {"model_type": None}, {"model_type": ["llama"]}, {"model_type": "resnet"}, SimpleNamespace(), "llama", 3],
+    [
+        None,
+        {},
+        {"model_type": None},
+        {"model_type": ["llama"]},
+        {"model_type": "resnet"},
+        SimpleNamespace(),
+        "llama",
+        3,
+    ],
 )
 def test_unknown_models_have_no_estimator(config: Any) -> None:
     assert get_flops_estimator(config) is None

@@ -7,6 +7,8 @@ from typing import Any
 
 from transformers import CONFIG_MAPPING
 
+from areal_callbacks.flops.models import COMPOSITES
+
 COMMON: dict[str, Any] = {
     # width and depth
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "embedding_dim"), 48),
@@ -14,6 +16,7 @@ COMMON: dict[str, Any] = {
     **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 40),
     **dict.fromkeys(("num_hidden_layers", "num_layers", "n_layers", "n_layer", "num_blocks"), 4),
     **dict.fromkeys(("encoder_layers", "decoder_layers", "num_decoder_layers"), 3),
+    "d_kv": 14,
     "vocab_size": 97,
     **dict.fromkeys(("max_position_embeddings", "n_positions"), 128),
     "pad_token_id": 0,
@@ -60,6 +63,15 @@ COMMON: dict[str, Any] = {
 LATENT_ATTENTION: dict[str, Any] = {"num_key_value_heads": 4, "head_dim": 4}
 """Applied to multi-head latent attention, whose rotary part is all that has heads of its own."""
 
+
+def _sections(*widths: int) -> dict[str, Any]:
+    """Rotary embeddings of three axes, whose widths together fill half a head."""
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": list(widths)}}
+
+
+_TWO_KINDS = {"layer_types": ["sliding_attention", "full_attention"] * 2, "num_kv_shared_layers": 2}
+_GEMMA_INPUTS = {"hidden_size_per_layer_input": 14, "vocab_size_per_layer_input": 97}
+_DISENTANGLED = {"relative_attention": True, "pos_att_type": "c2p|p2c", "max_relative_positions": 7}
 _DEEPSEEK_EXPERTS = {"first_k_dense_replace": 1, "n_shared_experts": 2}
 
 SPECIAL: dict[str, dict[str, Any]] = {
@@ -97,6 +109,52 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "minimax": {"layer_types": ["linear_attention", "full_attention"] * 2, "block_size": 1},
     "nemotron_h": {"moe_shared_expert_intermediate_size": 36},
     "recurrent_gemma": {"attention_window_size": 5, "num_hidden_layers": 6, "head_dim": 12},
+    "albert": {"embedding_size": 22, "num_hidden_groups": 1},
+    "nllb-moe": {
+        "encoder_sparse_step": 2,
+        "decoder_sparse_step": 3,
+        "router_ignore_padding_tokens": True,
+    },
+    "whisper": {"num_mel_bins": 11, "max_source_positions": 9, "max_target_positions": 16},
+    "switch_transformers": {"num_sparse_encoder_layers": 2, "num_sparse_decoder_layers": 1},
+    "aria_text": {"moe_num_shared_experts": 3},
+    "dbrx": {
+        "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 8.0},
+        "ffn_config": {"moe_num_experts": 6, "moe_top_k": 2, "ffn_hidden_size": 28, "hidden_size": 48},
+    },
+    "ernie4_5_moe": {
+        "moe_layer_start_index": 1,
+        "moe_layer_end_index": -1,
+        "moe_layer_interval": 2,
+        "moe_num_shared_experts": 3,
+        "num_hidden_layers": 5,
+    },
+    "falcon": {"num_kv_heads": 2, "new_decoder_architecture": True},
+    "gemma3n_text": {**_TWO_KINDS, **_GEMMA_INPUTS, "laurel_rank": 6},
+    "gemma4_text": {**_TWO_KINDS, **_GEMMA_INPUTS, "global_head_dim": 20, "enable_moe_block": True},
+    "gemma4_unified_text": {**_TWO_KINDS, "global_head_dim": 20, "attention_k_eq_v": True},
+    "jetmoe": {"kv_channels": 18},
+    "llama4_text": {
+        "intermediate_size_mlp": 44,
+        "attention_chunk_size": 5,
+        "no_rope_layers": [1, 0, 1, 0],
+        "interleave_moe_layer_step": 2,
+    },
+    "modernbert-decoder": {"local_attention": 10},
+    "deberta": _DISENTANGLED,
+    "deberta-v2": _DISENTANGLED | {"position_buckets": 6},
+    "distilbert": {"hidden_dim": 40},
+    "electra": {"embedding_size": 22},
+    "modernbert": {"local_attention": 6},
+    "roberta-prelayernorm": {},
+    "deepseek_ocr2_text": {"mlp_layer_types": ["dense", "sparse", "sparse", "sparse"]},
+    "glm4v_moe_text": _sections(1, 1, 1) | {"n_shared_experts": 2},
+    "glm4v_text": _sections(2, 2, 2),
+    "glm_ocr_text": _sections(2, 2, 2),
+    "paddleocr_vl_text": _sections(2, 3, 3),
+    "qwen2_5_omni_text": _sections(2, 2, 2),
+    "qwen2_5_vl_text": _sections(2, 2, 2),
+    "qwen2_vl_text": _sections(2, 2, 2),
     "zamba2": {
         "layers_block_type": ["mamba", "hybrid"] * 3,
         "num_hidden_layers": 6,
@@ -120,13 +178,27 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2 without its window": ("qwen2", {"use_sliding_window": False}),
     "qwen2_moe without its window": ("qwen2_moe", {"use_sliding_window": False}),
     "qwen3_moe without its window": ("qwen3_moe", {"use_sliding_window": False}),
+    "falcon with one key-value head": ("falcon", {"new_decoder_architecture": False}),
+    "falcon with all key-value heads": (
+        "falcon",
+        {"new_decoder_architecture": False, "multi_query": False, "num_kv_heads": 4},
+    ),
+    "gemma4_text without experts": ("gemma4_text", {"use_double_wide_mlp": True, "enable_moe_block": False}),
+    "bert as a decoder": ("bert", {"is_decoder": True}),
+    "deberta without relative positions": ("deberta", {"relative_attention": False}),
+    "t5 with gated MLPs": ("t5", {"feed_forward_proj": "gated-gelu"}),
     "nemotron_h in a latent space": ("nemotron_h", {"moe_latent_size": 22}),
     "qwen3_moe without experts": ("qwen3_moe", {"num_experts": 0}),
     "qwen3_next all sparse": ("qwen3_next", {"decoder_sparse_step": 1, "mlp_only_layers": None}),
 }
 """Name → model type and changed fields: the branches that the first table leaves out."""
 
-SAME_AS = {"kimi_k2": "deepseek_v3", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text"}
+SAME_AS = {
+    "kimi_k2": "deepseek_v3",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    **COMPOSITES,
+}
 """Types that transformers builds only under another type, or as a composite of it."""
 
 

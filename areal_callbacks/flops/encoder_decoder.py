@@ -1,0 +1,78 @@
+"""Models of two sequences: an encoder reads the source, a decoder attends to it while it produces the target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from areal_callbacks.flops.blocks import Macs
+from areal_callbacks.flops.estimator import TRAINING_FLOPS_PER_MAC, TrainingFlops, checked_length, training_flops
+from areal_callbacks.flops.fields import Fields
+from areal_callbacks.flops.layers import Stack
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderDecoderFlops:
+    """Forward and backward FLOPs of one pair of sequences.
+
+    Attributes:
+        encoder: of the source, by its length S.
+        decoder: of the target, by its length T, without what follows.
+        per_source_token: FLOPs of the keys and values that cross attention makes of a source token.
+        per_cross_pair: FLOPs of each of the T·S (target, source) pairs.
+    """
+
+    encoder: TrainingFlops
+    decoder: TrainingFlops
+    per_source_token: int
+    per_cross_pair: int
+
+    def __call__(self, source_length: int, target_length: int | None = None) -> int:
+        """FLOPs of one source and its target.
+
+        With one length only, both sequences are taken to be of that length: that keeps the estimator a function of one
+        length, but it is right only for such data. Raises TypeError or ValueError for what is no length.
+        """
+        source = checked_length(source_length)
+        target = source if target_length is None else checked_length(target_length)
+        cross = self.per_source_token * source + self.per_cross_pair * source * target if target else 0
+        return self.encoder(source) + self.decoder(target) + cross
+
+
+@dataclass(frozen=True)
+class EncoderDecoder:
+    """One row of the table of architectures: two stacks and the cross attention of every decoder layer.
+
+    Attributes:
+        encoder: its layers; its head is not used.
+        decoder: its layers and head.
+        head_dim: the field of the cross attention's head width; absent or empty, hidden size / heads.
+        names: fields of the whole configuration.
+    """
+
+    encoder: Stack
+    decoder: Stack
+    head_dim: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def compile(self, config: Any, model_type: str, model_class: str = "") -> EncoderDecoderFlops:
+        """Read a configuration once. Raises ValueError for a missing or malformed field."""
+        del model_class  # a sequence-to-sequence model has the decoder's head
+        encoder = Fields(config, model_type, self.encoder.names)
+        decoder = Fields(config, model_type, self.decoder.names)
+        layers, width = decoder.integer("num_hidden_layers"), self._width(decoder)
+        projection = decoder.integer("hidden_size") * width
+        cross = Macs(2 * projection)
+        flops = training_flops(self.decoder.blocks(decoder), self.decoder.head(decoder) + layers * cross)
+        return EncoderDecoderFlops(
+            encoder=training_flops(self.encoder.blocks(encoder), Macs()),
+            decoder=flops,
+            per_source_token=TRAINING_FLOPS_PER_MAC * layers * 2 * projection,
+            per_cross_pair=TRAINING_FLOPS_PER_MAC * layers * 2 * width,
+        )
+
+    def _width(self, decoder: Fields) -> int:
+        heads = decoder.integer("num_attention_heads", minimum=1)
+        default = decoder.integer("hidden_size") // heads
+        return heads * (decoder.integer(self.head_dim, default=default) if self.head_dim else default)
