@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from areal_callbacks.flops.blocks import Macs
@@ -47,32 +46,36 @@ class EncoderDecoder:
     Attributes:
         encoder: its layers; its head is not used.
         decoder: its layers and head.
-        head_dim: the field of the cross attention's head width; absent or empty, hidden size / heads.
-        names: fields of the whole configuration.
     """
 
     encoder: Stack
     decoder: Stack
-    head_dim: str = ""
-    names: Mapping[str, str] = field(default_factory=dict)
 
     def compile(self, config: Any, model_type: str, model_class: str = "") -> EncoderDecoderFlops:
         """Read a configuration once. Raises ValueError for a missing or malformed field."""
         del model_class  # a sequence-to-sequence model has the decoder's head
-        encoder = Fields(config, model_type, self.encoder.names)
-        decoder = Fields(config, model_type, self.decoder.names)
-        layers, width = decoder.integer("num_hidden_layers"), self._width(decoder)
-        projection = decoder.integer("hidden_size") * width
-        cross = Macs(2 * projection)
-        flops = training_flops(self.decoder.blocks(decoder), self.decoder.head(decoder) + layers * cross)
+        return self.compile_sides(config, config, model_type)
+
+    def compile_sides(self, encoder_config: Any, decoder_config: Any, model_type: str) -> EncoderDecoderFlops:
+        """As :meth:`compile`, for sides with a configuration each."""
+        encoder = Fields(encoder_config, model_type, self.encoder.names)
+        decoder = Fields(decoder_config, model_type, self.decoder.names)
+        layers, cross = self.cross_attention(decoder)
+        flops = training_flops(self.decoder.blocks(decoder), self.decoder.head(decoder) + layers * Macs(cross.per_token))
         return EncoderDecoderFlops(
             encoder=training_flops(self.encoder.blocks(encoder), Macs()),
             decoder=flops,
-            per_source_token=TRAINING_FLOPS_PER_MAC * layers * 2 * projection,
-            per_cross_pair=TRAINING_FLOPS_PER_MAC * layers * 2 * width,
+            per_source_token=TRAINING_FLOPS_PER_MAC * layers * cross.per_token,
+            per_cross_pair=TRAINING_FLOPS_PER_MAC * layers * cross.per_pair,
         )
 
-    def _width(self, decoder: Fields) -> int:
+    def cross_attention(self, decoder: Fields) -> tuple[int, Macs]:
+        """Number of decoder layers, and the cross attention of one.
+
+        ``per_token`` are the multiply-adds of a target token (query and output), and as many of a source token (key and
+        value); ``per_pair`` those of a (target, source) pair.
+        """
         heads = decoder.integer("num_attention_heads", minimum=1)
-        default = decoder.integer("hidden_size") // heads
-        return heads * (decoder.integer(self.head_dim, default=default) if self.head_dim else default)
+        hidden = decoder.integer("hidden_size")
+        width = heads * decoder.integer("head_dim", default=hidden // heads)
+        return decoder.integer("num_hidden_layers"), Macs(2 * hidden * width, 2 * width)

@@ -109,17 +109,22 @@ def training_flops(blocks: Iterable[Block], head: Macs, *, once: Macs | None = N
         >>> training_flops([Block(attention + mlp)] * 2, blocks.language_model_head(hidden_size=4, vocab_size=10))
         TrainingFlops(a=1968, b=48, windows=())
     """
+    return add_up(blocks, head, TRAINING_FLOPS_PER_MAC, once=once)
+
+
+def add_up(blocks: Iterable[Block], head: Macs, flops_per_mac: int, *, once: Macs | None = None) -> TrainingFlops:
+    """As :func:`training_flops`, with the FLOPs that a multiply-add of the blocks stands for."""
     per_token, per_pair = head.per_token, Counter[Mask]()
     for block in blocks:
         per_token += block.macs.per_token
         if block.macs.per_pair:
             per_pair[block.pattern] += block.macs.per_pair
     prefix = per_pair.pop(CAUSAL, 0)
-    flops = {mask: TRAINING_FLOPS_PER_MAC * macs for mask, macs in per_pair.items()}
+    flops = {mask: flops_per_mac * macs for mask, macs in per_pair.items()}
     return TrainingFlops(
-        TRAINING_FLOPS_PER_MAC * per_token,
-        TRAINING_FLOPS_PER_MAC // 2 * prefix,
+        flops_per_mac * per_token,
+        flops_per_mac // 2 * prefix,
         tuple(sorted((mask.window, c) for mask, c in flops.items() if isinstance(mask, Sliding))),
         tuple((mask, c) for mask, c in flops.items() if not isinstance(mask, Sliding | Causal)),
-        TRAINING_FLOPS_PER_MAC * once.per_token if once else 0,
+        flops_per_mac * once.per_token if once else 0,
     )

@@ -45,21 +45,17 @@ def latent_experts(layer: Layer) -> Macs:
     """Ungated experts of Nemotron-H, in a latent space if ``moe_latent_size`` is set, and one shared expert."""
     fields = layer.fields
     hidden = fields.integer("hidden_size")
-    latent = fields.integer("moe_latent_size", default=0)
-    routed = blocks.routed_experts(
-        hidden_size=latent or hidden,
+    routed = blocks.latent_experts(
+        hidden_size=hidden,
+        latent_size=fields.integer("moe_latent_size", default=0) or None,
         intermediate_size=fields.integer("moe_intermediate_size"),
         num_experts=fields.integer("n_routed_experts"),
         num_experts_per_tok=fields.integer("num_experts_per_tok"),
         gated=False,
     )
-    shared = blocks.shared_expert(
+    return routed + blocks.shared_expert(
         hidden_size=hidden, intermediate_size=fields.integer("moe_shared_expert_intermediate_size"), gated=False
     )
-    if not latent:
-        return routed + shared
-    router = (hidden - latent) * fields.integer("n_routed_experts")  # the router reads the hidden state
-    return routed + shared + Macs(router + 2 * hidden * latent)
 
 
 def shared_transformer(layer: Layer) -> Iterable[Block]:

@@ -88,11 +88,18 @@ class Stack:
         """All blocks but the head, layer by layer."""
         if not self.sees_both_sides(fields) and fields.get("use_bidirectional_attention") is True:
             raise fields.error("'use_bidirectional_attention' is set, and only causal attention is counted")
-        declared = fields.get("layer_types")
-        layers = fields.integer("num_hidden_layers", default=len(declared) if isinstance(declared, list) else None)
-        kinds = self.layer_types(fields, layers) if self.layer_types else [FULL] * layers
-        found = [block for index, kind in enumerate(kinds) for block in self._layer(Layer(fields, index, kind))]
+        found = [block for layer in self._layers(fields) for block in self._layer(layer)]
         return found + list(self.outside(fields) if self.outside else ())
+
+    def layer_blocks(self, fields: Fields, index: int) -> list[Block]:
+        """The blocks of one layer."""
+        return list(self._layer(self._layers(fields)[index]))
+
+    def _layers(self, fields: Fields) -> list[Layer]:
+        declared = fields.get("layer_types")
+        number = fields.integer("num_hidden_layers", default=len(declared) if isinstance(declared, list) else None)
+        kinds = self.layer_types(fields, number) if self.layer_types else [FULL] * number
+        return [Layer(fields, index, kind) for index, kind in enumerate(kinds)]
 
     def sees_both_sides(self, fields: Fields) -> bool:
         """Whether attention is bidirectional; encoders with ``is_decoder`` are causal."""
@@ -102,7 +109,8 @@ class Stack:
         if layer.kind in self.mixers:
             yield from _as_blocks(self.mixers[layer.kind](layer), CAUSAL, layer.kind)
         else:
-            yield from _as_blocks(self.attention(layer), self._mask(layer), "attention")
+            found = self.attention(layer)
+            yield from [Block(found, mask=self._mask(layer), name="attention")] if isinstance(found, Macs) else found
         if self.feed_forward is not None and layer.kind not in self.alone:
             is_dense = self.is_dense is not None and self.is_dense(layer)
             feed_forward = self.dense if is_dense and self.dense else self.feed_forward

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from areal_callbacks.flops.encoder_decoder import EncoderDecoder
 from areal_callbacks.flops.estimator import checked_length
 from areal_callbacks.flops.fields import ABSENT, read_field
+from areal_callbacks.flops.layers import Stack
 from areal_callbacks.flops.models import ARCHITECTURES
 
 Estimator = Callable[[int], int | float]
@@ -81,9 +83,24 @@ def get_flops_estimator(config: Any, *, model_class: str = "") -> Estimator | No
     model_type, text = _model_type(config), _language_part(config)
     if model_type in _registered:
         return _from_factory(model_type, config)
-    if text is not None:
-        return get_flops_estimator(text, model_class=model_class) or _built_in(model_type, text, model_class)
-    return _built_in(model_type, config, model_class)
+    if text is not None and (found := get_flops_estimator(text, model_class=model_class)) is not None:
+        return found
+    architecture = find_architecture(config)
+    return None if architecture is None else architecture[1].compile(architecture[2], architecture[0], model_class)
+
+
+def find_architecture(config: Any) -> tuple[str, Stack | EncoderDecoder, Any] | None:
+    """The built-in architecture of a configuration; None if there is none.
+
+    Returns:
+        The model type, its row of the table, and the configuration that holds the dimensions: the language part's, if
+        there is one.
+    """
+    model_type, text = _model_type(config), _language_part(config)
+    if text is not None and (found := find_architecture(text)) is not None:
+        return found
+    architecture = ARCHITECTURES.get(model_type)
+    return None if architecture is None else (model_type, architecture, config if text is None else text)
 
 
 def supported_model_types() -> tuple[str, ...]:
@@ -99,11 +116,6 @@ def _model_type(config: Any) -> str:
 def _language_part(config: Any) -> Any:
     parts = (read_field(config, name) for name in ("text_config", "thinker_config"))
     return next((part for part in parts if part is not ABSENT and part is not None), None)
-
-
-def _built_in(model_type: str, config: Any, model_class: str) -> Estimator | None:
-    architecture = ARCHITECTURES.get(model_type)
-    return None if architecture is None else architecture.compile(config, model_type, model_class)
 
 
 def _from_factory(model_type: str, config: Any) -> Estimator:

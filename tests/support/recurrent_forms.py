@@ -78,6 +78,13 @@ FORMS = {
 }
 """Function of a modeling file → its recurrent form."""
 
+RECURRENT_TYPES = (
+    "bailing_hybrid", "bamba", "falcon_h1", "falcon_mamba", "granitemoehybrid", "jamba", "kimi_linear", "lara_mini",
+    "mamba", "mamba2", "minimax", "nemotron_h", "olmo_hybrid", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
+    "zamba2",
+)  # fmt: skip
+"""Types that are counted in a recurrent form: by these functions, or (minimax) with blocks of one token."""
+
 
 def use_recurrent_forms(monkeypatch: pytest.MonkeyPatch, config: Any) -> None:
     """Put the recurrent forms into the modeling file of a configuration's class."""

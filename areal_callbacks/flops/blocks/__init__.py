@@ -15,6 +15,7 @@ from areal_callbacks.flops.blocks.attention import (
 from areal_callbacks.flops.blocks.feed_forward import (
     feed_forward,
     language_model_head,
+    latent_experts,
     routed_experts,
     shared_expert,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "grouped_query_attention",
     "kimi_delta_attention",
     "language_model_head",
+    "latent_experts",
     "lightning_attention",
     "linear_recurrence",
     "mamba",

@@ -23,6 +23,32 @@ def routed_experts(
     return Macs(hidden_size * num_experts + selected, unused=idle)
 
 
+def latent_experts(
+    *,
+    hidden_size: int,
+    latent_size: int | None,
+    intermediate_size: int,
+    num_experts: int,
+    num_experts_per_tok: int,
+    gated: bool = True,
+) -> Macs:
+    """:func:`routed_experts` whose experts work in a latent space of another width; without one, those themselves.
+
+    With h and l = latent_size: ``2·h·l`` for the projections there and back beside experts of width l; the router reads
+    the hidden state, ``h·num_experts``.
+    """
+    routed = routed_experts(
+        hidden_size=latent_size or hidden_size,
+        intermediate_size=intermediate_size,
+        num_experts=num_experts,
+        num_experts_per_tok=num_experts_per_tok,
+        gated=gated,
+    )
+    if latent_size is None:
+        return routed
+    return routed + Macs((hidden_size - latent_size) * num_experts + 2 * hidden_size * latent_size)
+
+
 def shared_expert(
     *, hidden_size: int, intermediate_size: int, gated: bool = True, weighted_by_token: bool = False
 ) -> Macs:
