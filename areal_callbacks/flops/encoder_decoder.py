@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from areal_callbacks.flops.blocks import Macs
-from areal_callbacks.flops.estimator import TRAINING_FLOPS_PER_MAC, TrainingFlops, checked_length, training_flops
+from areal_callbacks.flops.estimator import TRAINING_FLOPS_PER_MAC, TrainingFlops, training_flops
 from areal_callbacks.flops.fields import Fields
 from areal_callbacks.flops.layers import Stack
 
@@ -33,10 +33,11 @@ class EncoderDecoderFlops:
         With one length only, both sequences are taken to be of that length: that keeps the estimator a function of one
         length, but it is right only for such data. Raises TypeError or ValueError for what is no length.
         """
-        source = checked_length(source_length)
-        target = source if target_length is None else checked_length(target_length)
-        cross = self.per_source_token * source + self.per_cross_pair * source * target if target else 0
-        return self.encoder(source) + self.decoder(target) + cross
+        target_length = source_length if target_length is None else target_length
+        both_sides = self.encoder(source_length) + self.decoder(target_length)
+        if not target_length:
+            return both_sides
+        return both_sides + int(source_length) * (self.per_source_token + self.per_cross_pair * int(target_length))
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,10 @@ class EncoderDecoder:
         encoder = Fields(encoder_config, model_type, self.encoder.names)
         decoder = Fields(decoder_config, model_type, self.decoder.names)
         layers, cross = self.cross_attention(decoder)
-        flops = training_flops(self.decoder.blocks(decoder), self.decoder.head(decoder) + layers * Macs(cross.per_token))
+        head = self.decoder.head(decoder) + layers * Macs(cross.per_token)
         return EncoderDecoderFlops(
             encoder=training_flops(self.encoder.blocks(encoder), Macs()),
-            decoder=flops,
+            decoder=training_flops(self.decoder.blocks(decoder), head),
             per_source_token=TRAINING_FLOPS_PER_MAC * layers * cross.per_token,
             per_cross_pair=TRAINING_FLOPS_PER_MAC * layers * cross.per_pair,
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from areal_callbacks.flops.blocks import Macs
-from areal_callbacks.flops.masks import CAUSAL, Causal, Mask, Sliding, causal_pairs
+from areal_callbacks.flops.masks import CAUSAL, Causal, Mask, Sliding
 
 FLOPS_PER_MAC = 2
 """One multiplication and one addition."""
@@ -59,9 +59,11 @@ class TrainingFlops:
         # The exact type is compared because this runs once a sequence and isinstance on an ABC would double its cost.
         if type(length) is not int or length < 0:
             length = checked_length(length)
-        total = length * (self.a + self.b * (length + 1))
+        both = length * (length + 1)
+        total = length * self.a + both * self.b
+        # causal_pairs, written out: a call for each window would double the cost.
         for window, per_pair in self.windows:
-            total += per_pair * causal_pairs(length, window)
+            total += per_pair * (both // 2 if length <= window else window * (2 * length - window + 1) // 2)
         for mask, per_pair in self.others:
             total += per_pair * mask.pairs(length)
         return total + self.once if length else 0

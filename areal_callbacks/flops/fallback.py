@@ -1,7 +1,7 @@
 """An approximate estimate for a model without a formula: 6 FLOPs for each active parameter and token.
 
-Opt-in, and to be labelled approximate: it takes every matrix for one that each token is multiplied with, which holds for
-projections and MLPs, and knows experts and attention only as far as the configuration names them.
+Opt-in, and to be labelled approximate: it takes every matrix for one that each token is multiplied with, which holds
+for projections and MLPs, and knows experts and attention only as far as the configuration names them.
 """
 
 from __future__ import annotations
@@ -69,9 +69,8 @@ def _matrices(model: nn.Module) -> Iterator[tuple[str, tuple[int, ...]]]:
         if len(shape) >= 2 and id(parameter) not in embeddings and not name.endswith("bias"):
             yield name, shape
     for name, module in model.named_modules():
-        weight = getattr(module, "weight", None)
-        if isinstance(module, nn.Linear) and id(weight) in embeddings:
-            yield f"{name}.weight", tuple(getattr(weight, "ds_shape", weight.shape))
+        if isinstance(module, nn.Linear) and id(module.weight) in embeddings:
+            yield f"{name}.weight", tuple(getattr(module.weight, "ds_shape", module.weight.shape))
 
 
 def _active(name: str, shape: tuple[int, ...], experts: int, selected: int) -> int:

@@ -56,8 +56,7 @@ def shares_keys(layer: Layer) -> bool:
 def gemma3n_attention(layer: Layer) -> Macs:
     """Without key and value projections in layers that share those of an earlier one."""
     grouped = layer.fields.integer("num_key_value_heads")
-    projected = _attention(layer, num_key_value_heads=0 if shares_keys(layer) else grouped)
-    return projected
+    return _attention(layer, num_key_value_heads=0 if shares_keys(layer) else grouped)
 
 
 def gemma3n_layer_parts(layer: Layer) -> Iterable[Block]:

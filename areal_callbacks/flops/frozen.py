@@ -1,9 +1,9 @@
 """Training FLOPs of a model of which a part is frozen.
 
-A product with weights costs three passes: forward, the gradient of its input, the gradient of its weights. Frozen weights
-have no gradient (two thirds remain), and where nothing before them in the model is trained, nobody needs the gradient of
-their input either (one third remains). Products without weights (scores, weighted values, recurrences) have two inputs,
-whose gradients go together.
+A product with weights costs three passes: forward, the gradient of its input, the gradient of its weights. Frozen
+weights have no gradient (two thirds remain), and where nothing before them in the model is trained, the gradient of
+their input is not needed either (one third remains). Products without weights (scores, weighted values, recurrences)
+have two inputs, whose gradients go together.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def skip_weight_gradients(
 ) -> TrainingFlops:
     """The estimate with ``flops: {frozen: skip_weight_gradient}``.
 
-    A block passes gradients from the first one on that is trained at all. Within that one the gradients of all inputs are
-    counted, which its first products need only if the norm before them is trained, as it is in full fine-tuning.
+    A block passes gradients from the first one on that is trained at all. Within that one the gradients of all inputs
+    are counted, which its first products need only if the norm before them is trained, as in full fine-tuning.
 
     Args:
         blocks: the model in the order of its forward pass, such as ``Stack.blocks`` gives it. LoRA adapters are blocks

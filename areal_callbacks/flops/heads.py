@@ -40,11 +40,11 @@ class Heads:
 
     Attributes:
         per_token: at every position.
-        once: for a sequence, whatever its length.
+        once: for a sequence, whatever its length; None where there is nothing.
     """
 
     per_token: Macs
-    once: Macs = Macs()
+    once: Macs | None = None
 
 
 def number_of_labels(fields: Fields) -> int:

@@ -50,7 +50,6 @@ class Stack:
         dense: takes the place of ``feed_forward`` in layers that ``is_dense`` names.
         layer_types: the rule that says of which kind each layer is; without one, all are full.
         mixers: kind → block, for kinds other than those of ``attention``.
-        alone: kinds whose mixer has no feed-forward block after it.
         head: what follows the layers, at every position.
         outside: what else the model has beside its layers.
         names: common name of a field → its name in this architecture's configuration.
@@ -63,7 +62,6 @@ class Stack:
     is_dense: Callable[[Layer], bool] | None = None
     dense: Reader | None = None
     mixers: Mapping[str, Reader] = field(default_factory=dict)
-    alone: frozenset[str] = frozenset()
     head: Head = language_model_head
     outside: Callable[[Fields], Iterable[Block]] | None = None
     names: Mapping[str, str] = field(default_factory=dict)
@@ -107,14 +105,14 @@ class Stack:
 
     def _layer(self, layer: Layer) -> Iterator[Block]:
         if layer.kind in self.mixers:
-            yield from _as_blocks(self.mixers[layer.kind](layer), CAUSAL, layer.kind)
+            yield from _as_blocks(self.mixers[layer.kind](layer), layer.kind)
         else:
             found = self.attention(layer)
             yield from [Block(found, mask=self._mask(layer), name="attention")] if isinstance(found, Macs) else found
-        if self.feed_forward is not None and layer.kind not in self.alone:
-            is_dense = self.is_dense is not None and self.is_dense(layer)
-            feed_forward = self.dense if is_dense and self.dense else self.feed_forward
-            yield from _as_blocks(feed_forward(layer), CAUSAL, "mlp" if is_dense or not self.is_dense else "experts")
+        if self.feed_forward is not None:
+            is_dense = self.dense is not None and self.is_dense is not None and self.is_dense(layer)
+            found = self.dense(layer) if self.dense is not None and is_dense else self.feed_forward(layer)
+            yield from _as_blocks(found, "experts" if isinstance(found, Macs) and found.unused > 0 else "mlp")
 
     def _mask(self, layer: Layer) -> Mask:
         fields, kind = layer.fields, layer.kind
@@ -131,7 +129,7 @@ class Stack:
         raise fields.error(f"'layer_types' holds {kind!r}; known are {known}")
 
 
-def _as_blocks(found: Macs | Iterable[Block], mask: Mask, name: str) -> Iterable[Block]:
+def _as_blocks(found: Macs | Iterable[Block], name: str, mask: Mask = CAUSAL) -> Iterable[Block]:
     return [Block(found, mask=mask, name=name)] if isinstance(found, Macs) else found
 
 

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.expert_loads import ExpertLoads
 from areal_callbacks.core.records import Records
+from areal_callbacks.flops.encoder_decoder import EncoderDecoderFlops
 from areal_callbacks.flops.peaks import peak_flops
 from areal_callbacks.flops.registry import get_flops_estimator
 from areal_callbacks.monitors.moe_balance.monitor import MoEBalanceMonitor
@@ -150,7 +151,8 @@ def _model_config(parts: Sequence[nn.Module]) -> Any:
 
 def _formula(config: Any) -> Estimator | None:
     try:
-        return None if config is None else get_flops_estimator(config)
+        found = None if config is None else get_flops_estimator(config)
+        return None if isinstance(found, EncoderDecoderFlops) else found  # the target's length is not recorded
     except Exception as error:  # noqa: BLE001 - an unusual configuration must not cost the tokens and seconds
         report_once("flops:estimator", f"no FLOPs can be estimated, they are left out: {error!r}")
         return None

@@ -298,7 +298,7 @@ def test_t5_equals_the_hugging_face_formula() -> None:
 
 def test_further_tokens_are_counted_on_demand() -> None:
     """By hand: the last layer again, two hidden states to one, the head."""
-    fields = dict(num_query_groups=2, ffn_hidden_size=96, mtp_num_layers=2)
+    fields = {"num_query_groups": 2, "ffn_hidden_size": 96, "mtp_num_layers": 2}
     config = SimpleNamespace(**COMMON, gated_linear_unit=True, **fields)
     without = megatron_flops_estimator(config, vocab_size=500)
     with_them = megatron_flops_estimator(config, vocab_size=500, multi_token_prediction=True)
@@ -309,6 +309,8 @@ def test_further_tokens_are_counted_on_demand() -> None:
 
 
 def test_a_pattern_of_the_wrong_length_is_an_error() -> None:
-    fields = SimpleNamespace(**COMMON, num_query_groups=4, num_moe_experts=8, moe_ffn_hidden_size=24, moe_layer_freq=[1, 0])
+    fields = SimpleNamespace(
+        **COMMON, num_query_groups=4, num_moe_experts=8, moe_ffn_hidden_size=24, moe_layer_freq=[1, 0]
+    )
     with pytest.raises(ValueError, match=r"'moe_layer_freq' has 2 entries for 4 layers"):
         megatron_flops_estimator(fields, vocab_size=500)

@@ -86,9 +86,7 @@ def _sparse(names: Mapping[str, str], step: str, *, selected: int, offset: int, 
 
 
 _BART = EncoderDecoder(Stack(MHA, PLAIN_MLP, names=_ENCODER, bidirectional=True), Stack(MHA, PLAIN_MLP, names=_DECODER))
-_T5_MODEL = EncoderDecoder(
-    Stack(MHA, t5_mlp, names=_T5, bidirectional=True), Stack(MHA, t5_mlp, names=_T5_DECODER)
-)
+_T5_MODEL = EncoderDecoder(Stack(MHA, t5_mlp, names=_T5, bidirectional=True), Stack(MHA, t5_mlp, names=_T5_DECODER))
 
 ENCODER_DECODERS: Mapping[str, EncoderDecoder] = {
     "bart": _BART,
@@ -107,7 +105,7 @@ ENCODER_DECODERS: Mapping[str, EncoderDecoder] = {
     "plbart": _BART,
     "switch_transformers": EncoderDecoder(
         _sparse(_T5, "encoder_sparse_step", selected=1, offset=1, bidirectional=True),
-        _sparse(_T5_DECODER, "decoder_sparse_step", selected=1, offset=1, bidirectional=False)
+        _sparse(_T5_DECODER, "decoder_sparse_step", selected=1, offset=1, bidirectional=False),
     ),
     "t5": _T5_MODEL,
     "umt5": _T5_MODEL,
