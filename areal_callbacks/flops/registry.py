@@ -10,7 +10,7 @@ from areal_callbacks.flops.encoder_decoder import EncoderDecoder
 from areal_callbacks.flops.estimator import checked_length
 from areal_callbacks.flops.fields import ABSENT, read_field
 from areal_callbacks.flops.layers import Stack
-from areal_callbacks.flops.models import ARCHITECTURES
+from areal_callbacks.flops.models import ARCHITECTURES, WITHOUT_LANGUAGE_MODEL
 
 Estimator = Callable[[int], int | float]
 """Training FLOPs of one sequence of the given length."""
@@ -83,6 +83,8 @@ def get_flops_estimator(config: Any, *, model_class: str = "") -> Estimator | No
     model_type, text = _model_type(config), _language_part(config)
     if model_type in _registered:
         return _from_factory(model_type, config)
+    if model_type in WITHOUT_LANGUAGE_MODEL:
+        return None
     if text is not None and (found := get_flops_estimator(text, model_class=model_class)) is not None:
         return found
     architecture = find_architecture(config)
@@ -97,6 +99,8 @@ def find_architecture(config: Any) -> tuple[str, Stack | EncoderDecoder, Any] | 
         there is one.
     """
     model_type, text = _model_type(config), _language_part(config)
+    if model_type in WITHOUT_LANGUAGE_MODEL:
+        return None
     if text is not None and (found := find_architecture(text)) is not None:
         return found
     architecture = ARCHITECTURES.get(model_type)

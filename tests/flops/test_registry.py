@@ -16,7 +16,8 @@ from support.tiny_models import SAME_AS, VARIANTS, fields_of, tiny_fields
 from transformers import CONFIG_MAPPING
 
 from areal_callbacks.flops import get_flops_estimator, register_flops_estimator, supported_model_types
-from areal_callbacks.flops.models import ARCHITECTURES
+from areal_callbacks.flops.models import ARCHITECTURES, COMPOSITES, WITHOUT_LANGUAGE_MODEL
+from areal_callbacks.flops.registry import find_architecture
 
 AS_WRITTEN = [
     "deepseek_v2", "deepseek_v3", "gemma", "gemma2", "gemma3_text", "glm4_moe", "gpt_oss", "granite", "llama",
@@ -112,6 +113,38 @@ def test_an_unknown_composite_resolves_by_its_text_configuration() -> None:
     text = tiny_fields("llama")
     assert get_flops_estimator({"model_type": "some_vision_model", "text_config": text}) == get_flops_estimator(text)
     assert get_flops_estimator({"model_type": "some_vision_model", "text_config": {"model_type": "other"}}) is None
+
+
+@pytest.mark.parametrize("model_type", COMPOSITES)
+def test_multimodal_models_have_the_language_part_of_the_table(model_type: str) -> None:
+    found = find_architecture(CONFIG_MAPPING[model_type]())
+    assert found is not None
+    assert found[0] == COMPOSITES[model_type]
+
+
+@pytest.mark.parametrize("model_type", sorted(WITHOUT_LANGUAGE_MODEL))
+def test_the_text_part_of_another_model_does_not_pass_for_it(model_type: str) -> None:
+    assert get_flops_estimator({"model_type": model_type, "text_config": tiny_fields("llama")}) is None
+    assert find_architecture({"model_type": model_type, "text_config": tiny_fields("llama")}) is None
+
+
+def test_heads_are_told_apart_by_the_class() -> None:
+    """BERT of 4 layers: a square transformation and 97 words; a pooler and 3 labels once; 3 labels a token."""
+    config = tiny_fields("bert") | {"id2label": {0: "a", 1: "b", 2: "c"}}
+    body = get_flops_estimator(config, model_class="BertModel")
+    assert body is not None
+    heads = {"BertForMaskedLM": 48 * (48 + 97) * 7, "BertForSequenceClassification": 48 * 48 + 48 * 3}
+    heads |= {"BertForTokenClassification": 48 * 3 * 7, "BertForQuestionAnswering": 48 * 2 * 7, "": 48 * (48 + 97) * 7}
+    for model_class, macs in heads.items():
+        estimate = get_flops_estimator(config, model_class=model_class)
+        assert estimate is not None
+        assert estimate(7) - body(7) == 6 * macs
+    causal = tiny_fields("llama") | {"num_labels": 5}
+    scores = get_flops_estimator(causal, model_class="LlamaForSequenceClassification")
+    words = get_flops_estimator(causal)
+    assert scores is not None
+    assert words is not None
+    assert words(7) - scores(7) == 6 * 7 * 48 * (97 - 5)
 
 
 def test_kimi_is_counted_like_deepseek() -> None:

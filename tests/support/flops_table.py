@@ -30,7 +30,6 @@ LEFT_OUT = {
     **dict.fromkeys(("deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa"), "predicted tokens"),
     **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "mellum", "nemotron_h"), "predicted tokens"),
     **dict.fromkeys(COMPOSITES, "towers of other modalities"),
-    **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), "towers of other modalities"),
 }
 """What a model of the type does beside that is not counted."""
 

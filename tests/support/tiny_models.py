@@ -195,8 +195,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 SAME_AS = {
     "kimi_k2": "deepseek_v3",
-    "qwen3_5": "qwen3_5_text",
-    "qwen3_5_moe": "qwen3_5_moe_text",
     **COMPOSITES,
 }
 """Types that transformers builds only under another type, or as a composite of it."""

@@ -10,7 +10,7 @@ from areal_callbacks.flops.models.encoders import ENCODERS
 from areal_callbacks.flops.models.experts import DECODERS_WITH_EXPERTS
 from areal_callbacks.flops.models.families import FAMILIES
 from areal_callbacks.flops.models.hybrids import HYBRIDS
-from areal_callbacks.flops.models.multimodal import COMPOSITES, LANGUAGE_PARTS
+from areal_callbacks.flops.models.multimodal import COMPOSITES, LANGUAGE_PARTS, WITHOUT_LANGUAGE_MODEL
 
 _STACKS: Mapping[str, Stack] = {
     **DECODERS,
@@ -28,4 +28,4 @@ ARCHITECTURES: Mapping[str, Stack | EncoderDecoder] = {
 }
 """Model type → stack. Each is verified against operator counts of the model itself."""
 
-__all__ = ["ARCHITECTURES", "COMPOSITES", "ENCODER_DECODERS"]
+__all__ = ["ARCHITECTURES", "COMPOSITES", "ENCODER_DECODERS", "WITHOUT_LANGUAGE_MODEL"]

@@ -50,8 +50,6 @@ _DECLARED_DEEPSEEK = _Stack(multi_head_latent_attention, EXPERTS_AND_SHARED_EXPE
 _SPARSE_DEEPSEEK = _Stack(sparse_latent_attention, EXPERTS_AND_SHARED_EXPERTS, is_dense=dense_declared)
 _MIXTRAL = _Stack(GQA, EXPERTS, uniform_window)
 _hybrid_qwen = partial(_Stack, GATED_GQA, layer_types=_DELTA_NET, mixers={LINEAR: gated_delta_net})
-_QWEN3_5 = _hybrid_qwen(GATED_MLP)
-_QWEN3_5_MOE = _hybrid_qwen(EXPERTS_AND_GATED_SHARED_EXPERT)
 
 DECODERS_WITH_EXPERTS: Mapping[str, Stack] = {
     "axk1": _DECLARED_DEEPSEEK,
@@ -85,10 +83,8 @@ DECODERS_WITH_EXPERTS: Mapping[str, Stack] = {
     "qwen2_moe": _Stack(
         GQA, EXPERTS_AND_GATED_SHARED_EXPERT, declared_or(window_every_other), is_dense=dense_between_steps
     ),
-    "qwen3_5": _QWEN3_5,
-    "qwen3_5_text": _QWEN3_5,
-    "qwen3_5_moe": _QWEN3_5_MOE,
-    "qwen3_5_moe_text": _QWEN3_5_MOE,
+    "qwen3_5_text": _hybrid_qwen(GATED_MLP),
+    "qwen3_5_moe_text": _hybrid_qwen(EXPERTS_AND_GATED_SHARED_EXPERT),
     "qwen3_moe": _Stack(GQA, SMALL_EXPERTS, uniform_window_if_used, is_dense=dense_between_steps),
     "qwen3_next": _hybrid_qwen(EXPERTS_AND_GATED_SHARED_EXPERT, is_dense=dense_between_steps),
     "solar_open": _Stack(GQA_OWN_HEAD_DIM, EXPERTS_AND_SHARED_EXPERTS),
