@@ -5,16 +5,19 @@ from __future__ import annotations
 import numbers
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from areal_callbacks.flops.blocks import Macs
+from areal_callbacks.flops.masks import CAUSAL, Causal, Mask, Sliding
 
 FLOPS_PER_MAC = 2
 """One multiplication and one addition."""
 
 TRAINING_PER_FORWARD = 3
 """The backward pass computes two products (for inputs and for weights) for each one of the forward pass."""
+
+TRAINING_FLOPS_PER_MAC = FLOPS_PER_MAC * TRAINING_PER_FORWARD
 
 
 def checked_length(length: Any) -> int:
@@ -31,18 +34,9 @@ def checked_length(length: Any) -> int:
     return int(length)
 
 
-def causal_pairs(length: int, window: int) -> int:
-    """Number of (query, key) pairs with ``0 ≤ query − key < window``.
-
-    ``L(L+1)/2`` for a length L within the window W, else ``W(W+1)/2 + (L−W)·W``.
-    """
-    seen = min(length, window)
-    return seen * (seen + 1) // 2 + (length - seen) * window
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TrainingFlops:
-    """Forward and backward FLOPs of one causal sequence of L tokens: ``a·L + b·L·(L+1) + Σ c·causal_pairs(L, W)``.
+    """Forward and backward FLOPs of one sequence of L tokens: ``a·L + b·L·(L+1) + Σ c·causal_pairs(L, W)``.
 
     The sequences of a packed batch are estimated one by one and summed: attention does not cross their borders.
 
@@ -50,53 +44,89 @@ class TrainingFlops:
         a: FLOPs per token.
         b: half the FLOPs per (query, key) pair, over the layers that attend to the whole prefix.
         windows: (W, c) for each sliding window W: c FLOPs per pair, over the layers with that window.
+        others: (mask, c) for every other pattern of attention: c FLOPs for each pair that the mask has.
+        once: FLOPs of a sequence whatever its length, such as the classification head's.
     """
 
     a: int
     b: int
     windows: tuple[tuple[int, int], ...] = ()
+    others: tuple[tuple[Mask, int], ...] = ()
+    once: int = 0
 
     def __call__(self, length: int) -> int:
         """FLOPs of one sequence of ``length`` tokens; exact. Raises TypeError or ValueError for what is no length."""
         # The exact type is compared because this runs once a sequence and isinstance on an ABC would double its cost.
         if type(length) is not int or length < 0:
             length = checked_length(length)
-        total = length * (self.a + self.b * (length + 1))
+        both = length * (length + 1)
+        total = length * self.a + both * self.b
+        # causal_pairs, written out: a call for each window would double the cost.
         for window, per_pair in self.windows:
-            total += per_pair * causal_pairs(length, window)
-        return total
+            total += per_pair * (both // 2 if length <= window else window * (2 * length - window + 1) // 2)
+        for mask, per_pair in self.others:
+            total += per_pair * mask.pairs(length)
+        return total + self.once if length else 0
+
+    def __repr__(self) -> str:
+        shown = (f for f in fields(self) if f.name in ("a", "b", "windows") or getattr(self, f.name))
+        return f"TrainingFlops({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
-    """One decoder layer.
+class Block:
+    """A part of the model whose attention, if it has any, follows one pattern: a decoder layer or a part of one.
 
     Attributes:
-        macs: sum of its blocks.
-        window: number of keys that a query may see, itself included; None for the whole prefix.
+        macs: multiply-adds.
+        window: keys that a query may see, itself included; None for the whole prefix. Short for ``mask=Sliding(W)``.
+        mask: the pattern of attention.
+        name: what it is, for tables.
     """
 
     macs: Macs
     window: int | None = None
+    mask: Mask = CAUSAL
+    name: str = ""
+
+    @property
+    def pattern(self) -> Mask:
+        """The mask, with the window if there is one."""
+        return self.mask if self.window is None else Sliding(self.window)
 
 
-def training_flops(layers: Iterable[Layer], head: Macs) -> TrainingFlops:
-    """Add up decoder layers and language-model head, at 2 FLOPs a multiply-add and 3 times the forward pass.
+def training_flops(blocks: Iterable[Block], head: Macs, *, once: Macs | None = None) -> TrainingFlops:
+    """Add up blocks and head, at 2 FLOPs a multiply-add and 3 times the forward pass.
+
+    Args:
+        blocks: all of the model, one by one.
+        head: applied to every token.
+        once: multiply-adds of a sequence whatever its length (in ``per_token``).
 
     Example:
         >>> from areal_callbacks.flops import blocks
         >>> attention = blocks.grouped_query_attention(
         ...     hidden_size=4, num_attention_heads=2, num_key_value_heads=1, head_dim=2)
         >>> mlp = blocks.feed_forward(hidden_size=4, intermediate_size=8)
-        >>> training_flops([Layer(attention + mlp)] * 2, blocks.language_model_head(hidden_size=4, vocab_size=10))
+        >>> training_flops([Block(attention + mlp)] * 2, blocks.language_model_head(hidden_size=4, vocab_size=10))
         TrainingFlops(a=1968, b=48, windows=())
     """
-    flops_per_mac = FLOPS_PER_MAC * TRAINING_PER_FORWARD
-    per_token, per_pair = head.per_token, Counter[int | None]()
-    for layer in layers:
-        per_token += layer.macs.per_token
-        if layer.macs.per_pair:
-            per_pair[layer.window] += layer.macs.per_pair
-    prefix = per_pair.pop(None, 0)
-    windows = tuple((window, flops_per_mac * macs) for window, macs in per_pair.items() if window is not None)
-    return TrainingFlops(flops_per_mac * per_token, flops_per_mac // 2 * prefix, tuple(sorted(windows)))
+    return add_up(blocks, head, TRAINING_FLOPS_PER_MAC, once=once)
+
+
+def add_up(blocks: Iterable[Block], head: Macs, flops_per_mac: int, *, once: Macs | None = None) -> TrainingFlops:
+    """As :func:`training_flops`, with the FLOPs that a multiply-add of the blocks stands for."""
+    per_token, per_pair = head.per_token, Counter[Mask]()
+    for block in blocks:
+        per_token += block.macs.per_token
+        if block.macs.per_pair:
+            per_pair[block.pattern] += block.macs.per_pair
+    prefix = per_pair.pop(CAUSAL, 0)
+    flops = {mask: flops_per_mac * macs for mask, macs in per_pair.items()}
+    return TrainingFlops(
+        flops_per_mac * per_token,
+        flops_per_mac // 2 * prefix,
+        tuple(sorted((mask.window, c) for mask, c in flops.items() if isinstance(mask, Sliding))),
+        tuple((mask, c) for mask, c in flops.items() if not isinstance(mask, Sliding | Causal)),
+        flops_per_mac * once.per_token if once else 0,
+    )

@@ -12,6 +12,7 @@ from areal_callbacks.flops.fields import Fields
 FULL = "full_attention"
 SLIDING = "sliding_attention"
 LINEAR = "linear_attention"
+CHUNKED = "chunked_attention"
 
 Rule = Callable[[Fields, int], list[str]]
 """Takes the fields and the number of layers; returns the type of each layer."""
@@ -63,5 +64,49 @@ def declared_or(rule: Rule) -> Rule:
         if len(declared) != layers:
             raise fields.error(f"'layer_types' has {len(declared)} entries for {layers} layers")
         return list(declared)
+
+    return types
+
+
+def declared(fields: Fields, layers: int) -> list[str]:
+    """``layer_types`` of the configuration, which must have them."""
+    if fields.sequence("layer_types") is None:
+        raise fields.error("the configuration lacks 'layer_types'")
+    return declared_or(uniform_window)(fields, layers)
+
+
+def cycle(name: str, kinds: dict[str, str]) -> Rule:
+    """The list in field ``name``, repeated until every layer has an entry; ``kinds`` translates its words."""
+
+    def rule(fields: Fields, layers: int) -> list[str]:
+        pattern = fields.sequence(name)
+        if not pattern:
+            raise fields.error(f"the configuration lacks {name!r}")
+        return [kinds.get(pattern[layer % len(pattern)], pattern[layer % len(pattern)]) for layer in range(layers)]
+
+    return rule
+
+
+def indexed(name: str, other: str) -> Rule:
+    """Full attention in the layers that field ``name`` lists, ``other`` in the rest."""
+
+    def rule(fields: Fields, layers: int) -> list[str]:
+        listed = fields.sequence(name) or ()
+        return [FULL if layer in listed else other for layer in range(layers)]
+
+    return rule
+
+
+def every(kind: str) -> Rule:
+    """All layers of one kind."""
+    return lambda fields, layers: [kind] * layers
+
+
+def windowed_if_set(rule: Rule) -> Rule:
+    """``rule``, but full layers have the window if ``sliding_window`` is set (MiniMax)."""
+
+    def types(fields: Fields, layers: int) -> list[str]:
+        full = FULL if fields.get("sliding_window") is None else SLIDING
+        return [full if kind == FULL else kind for kind in rule(fields, layers)]
 
     return types

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from areal_callbacks.flops.architectures import ARCHITECTURES
+from areal_callbacks.flops.encoder_decoder import EncoderDecoder
 from areal_callbacks.flops.estimator import checked_length
 from areal_callbacks.flops.fields import ABSENT, read_field
+from areal_callbacks.flops.layers import Stack
+from areal_callbacks.flops.models import ARCHITECTURES, WITHOUT_LANGUAGE_MODEL
 
 Estimator = Callable[[int], int | float]
 """Training FLOPs of one sequence of the given length."""
@@ -57,29 +59,52 @@ def register_flops_estimator(model_type: str, factory: Factory) -> None:
     _registered[model_type] = factory
 
 
-def get_flops_estimator(config: Any) -> Estimator | None:
+def get_flops_estimator(config: Any, *, model_class: str = "") -> Estimator | None:
     """The estimator for a model, from the dimensions in its configuration; names of checkpoints play no part.
 
-    A registered factory for ``config.model_type`` comes first; then ``config.text_config``, if there is one, by its own
-    type; then the built-in formula for ``config.model_type``, which reads the text configuration.
+    A registered factory for ``config.model_type`` comes first; then ``config.text_config`` (or the thinker's), if there
+    is one, by its own type; then the built-in formula for ``config.model_type``, which reads the text configuration.
 
     Args:
         config: an object such as a Hugging Face configuration, or a mapping such as a parsed config.json.
+        model_class: name of the class that is trained, where its head is another than the language model's:
+            ``"BertForSequenceClassification"``; registered factories do not see it.
 
     Returns:
-        A callable of one sequence length (a nonnegative int), or None for a model type that nobody knows. Sum its
-        results over sequences; the estimate of a summed length is too high.
+        A callable of one sequence length (a nonnegative int), or None for an unknown model type. Sum its results over
+        sequences; the estimate of a summed length is too high. Of an encoder–decoder it is an
+        :class:`~areal_callbacks.flops.encoder_decoder.EncoderDecoderFlops`, which also takes the lengths of both
+        sequences: with one, it takes both to be of that length.
 
     Raises:
         ValueError: the configuration of a built-in type lacks a field or has a malformed one.
         TypeError: a registered factory did not return a callable.
     """
-    model_type, text = _model_type(config), read_field(config, "text_config")
+    model_type, text = _model_type(config), _language_part(config)
     if model_type in _registered:
         return _from_factory(model_type, config)
-    if text is not ABSENT and text is not None:
-        return get_flops_estimator(text) or _built_in(model_type, text)
-    return _built_in(model_type, config)
+    if model_type in WITHOUT_LANGUAGE_MODEL:
+        return None
+    if text is not None and (found := get_flops_estimator(text, model_class=model_class)) is not None:
+        return found
+    architecture = find_architecture(config)
+    return None if architecture is None else architecture[1].compile(architecture[2], architecture[0], model_class)
+
+
+def find_architecture(config: Any) -> tuple[str, Stack | EncoderDecoder, Any] | None:
+    """The built-in architecture of a configuration; None if there is none.
+
+    Returns:
+        The model type, its row of the table, and the configuration that holds the dimensions: the language part's, if
+        there is one.
+    """
+    model_type, text = _model_type(config), _language_part(config)
+    if model_type in WITHOUT_LANGUAGE_MODEL:
+        return None
+    if text is not None and (found := find_architecture(text)) is not None:
+        return found
+    architecture = ARCHITECTURES.get(model_type)
+    return None if architecture is None else (model_type, architecture, config if text is None else text)
 
 
 def supported_model_types() -> tuple[str, ...]:
@@ -92,9 +117,9 @@ def _model_type(config: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _built_in(model_type: str, config: Any) -> Estimator | None:
-    architecture = ARCHITECTURES.get(model_type)
-    return None if architecture is None else architecture.compile(config, model_type)
+def _language_part(config: Any) -> Any:
+    parts = (read_field(config, name) for name in ("text_config", "thinker_config"))
+    return next((part for part in parts if part is not ABSENT and part is not None), None)
 
 
 def _from_factory(model_type: str, config: Any) -> Estimator:

@@ -31,14 +31,14 @@ class Order(enum.IntEnum):
 
 class _Task(NamedTuple):
     order: Order
-    act: Callable[[Any], None]
+    act: Callable[[Any], object]
     process: int
 
 
 _tasks: weakref.WeakKeyDictionary[Any, _Task] = weakref.WeakKeyDictionary()
 
 
-def at_exit(owner: Owner, act: Callable[[Owner], None], order: Order) -> None:
+def at_exit(owner: Owner, act: Callable[[Owner], object], order: Order) -> None:
     """Call ``act(owner)`` when the interpreter exits, unless the owner is gone or :func:`cancel` was called.
 
     The owner is not kept alive. In a forked child nothing happens: files, sockets and threads are the parent's.

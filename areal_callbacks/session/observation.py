@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.expert_loads import ExpertLoads
 from areal_callbacks.core.records import Records
+from areal_callbacks.flops.encoder_decoder import EncoderDecoderFlops
 from areal_callbacks.flops.peaks import peak_flops
 from areal_callbacks.flops.registry import Estimator, get_flops_estimator
 from areal_callbacks.monitors.moe_balance.monitor import MoEBalanceMonitor
@@ -202,7 +203,8 @@ def _find_model_config(parts: Sequence[nn.Module]) -> Any:
 
 def _find_estimator(config: Any) -> Estimator | None:
     problem = "no FLOPs can be estimated, they are left out"
-    return None if config is None else attempt("flops:estimator", problem, get_flops_estimator, config)
+    found = None if config is None else attempt("flops:estimator", problem, get_flops_estimator, config)
+    return None if isinstance(found, EncoderDecoderFlops) else found  # the target's length is not recorded
 
 
 def _count_devices(parts: Sequence[nn.Module]) -> int:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from areal_callbacks.flops import blocks, estimator
 from areal_callbacks.flops.blocks import Macs
-from areal_callbacks.flops.estimator import Layer, TrainingFlops, causal_pairs, training_flops
+from areal_callbacks.flops.estimator import Block, TrainingFlops, training_flops
+from areal_callbacks.flops.masks import causal_pairs
 
 
 @given(length=st.integers(0, 60), window=st.integers(1, 70))
@@ -52,7 +53,7 @@ def test_the_representation_shows_the_coefficients() -> None:
 
 
 def test_windows_of_one_size_are_pooled_and_layers_without_attention_have_none() -> None:
-    layers = [Layer(Macs(0, 1), 8), Layer(Macs(0, 2), 8), Layer(Macs(0, 4), 4), Layer(Macs(0, 8)), Layer(Macs(16))]
+    layers = [Block(Macs(0, 1), 8), Block(Macs(0, 2), 8), Block(Macs(0, 4), 4), Block(Macs(0, 8)), Block(Macs(16))]
     assert training_flops(layers, Macs(32)) == TrainingFlops(6 * 48, 3 * 8, ((4, 24), (8, 18)))
 
 
@@ -68,7 +69,7 @@ def test_blocks_without_gates() -> None:
     experts = blocks.routed_experts(
         hidden_size=5, intermediate_size=7, num_experts=11, num_experts_per_tok=3, gated=False
     )
-    assert experts == Macs(5 * 11 + 3 * 2 * 5 * 7)
+    assert experts == Macs(5 * 11 + 3 * 2 * 5 * 7, unused=8 * 2 * 5 * 7)
 
 
 def test_delta_net_by_hand() -> None:
@@ -77,4 +78,5 @@ def test_delta_net_by_hand() -> None:
         hidden_size=11, num_key_heads=2, num_value_heads=5, key_head_dim=3, value_head_dim=7, conv_kernel_size=4
     )
     projections = 11 * (6 + 6 + 35) + 11 * 35 + 11 * 5 + 11 * 5 + 35 * 11
-    assert block == Macs(projections + 4 * (6 + 6 + 35) + 3 * 5 * 3 * 7)
+    recurrence = 3 * 5 * 3 * 7
+    assert block == Macs(projections + 4 * (6 + 6 + 35) + recurrence, unweighted=recurrence)

@@ -1,47 +1,68 @@
-"""Every architecture against the models themselves: counted operators, attention that is really visited, parameters."""
+"""Every model type against the model itself: counted operators, weights, attention that is really visited."""
 
 from __future__ import annotations
 
-import importlib
+import functools
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
+from support.counted_flops import (
+    ALL_EXPERTS,
+    build_model,
+    counted_forward_flops,
+    dense_forward_flops,
+    dense_pair_flops,
+    forward,
+    left_out_head,
+    matrices,
+    target_length,
+)
 from support.flops_references import REFERENCE_MODELS, build_config
-from support.tiny_models import ALL_TINY_MODELS, TINY_MODELS
+from support.recurrent_forms import use_recurrent_forms
+from support.tiny_models import SAME_AS, VARIANTS, fields_of
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoModelForCausalLM
 
 from areal_callbacks.flops import TrainingFlops, get_flops_estimator
-from areal_callbacks.flops.architectures import ARCHITECTURES
+from areal_callbacks.flops.blocks import Macs
+from areal_callbacks.flops.encoder_decoder import EncoderDecoder, EncoderDecoderFlops
+from areal_callbacks.flops.fields import Fields
+from areal_callbacks.flops.layers import Stack
+from areal_callbacks.flops.models import ARCHITECTURES, ENCODER_DECODERS
 
-DELTA_NET_MODULES = ("qwen3_5", "qwen3_5_moe", "qwen3_next")
-
-
-def recurrent_delta_rule(query, key, value, g, beta, use_qk_l2norm_in_kernel=False, **_: Any):
-    """The gated delta rule token by token, with its three products as matrix products, so that they are counted."""
-    repeat = value.shape[2] // key.shape[2]
-    query, key = (x.repeat_interleave(repeat, dim=2) for x in (query, key))
-    if use_qk_l2norm_in_kernel:
-        query, key = (x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6) for x in (query, key))
-    query = query * query.shape[-1] ** -0.5
-    state = value.new_zeros(value.shape[0], value.shape[2], key.shape[-1], value.shape[-1])
-    outputs = []
-    for t in range(value.shape[1]):
-        state = state * g[:, t].exp()[..., None, None]
-        predicted = key[:, t, :, None, :] @ state
-        error = beta[:, t, :, None, None] * (value[:, t, :, None, :] - predicted)
-        state = state + key[:, t, :, :, None] @ error
-        outputs.append(query[:, t, :, None, :] @ state)
-    return torch.cat(outputs, dim=2).transpose(1, 2), None
+LENGTHS = (1, 4, 9)
+VERIFIED = [*(name for name in ARCHITECTURES if name not in SAME_AS), *VARIANTS]
+PAIRED = [name for name in VERIFIED if VARIANTS.get(name, (name,))[0] in ENCODER_DECODERS and name != "whisper"]
+SINGLE = [name for name in VERIFIED if name not in PAIRED and name != "whisper"]
 
 
-@pytest.fixture
-def _recurrent_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The chunked rule counts the extra operations of an implementation; the estimate is of the recurrent form.
-    for name in DELTA_NET_MODULES:
-        module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
-        monkeypatch.setattr(module, "torch_chunk_gated_delta_rule", recurrent_delta_rule)
+@dataclass(frozen=True)
+class Measured:
+    """A small model and what it was seen to do: FLOPs of a forward pass by length, and its weights."""
+
+    config: Any
+    flops: dict[int, int]
+    weights: int
+
+
+@functools.cache
+def measure(name: str) -> Measured:
+    config = build_config(fields_of(name))
+    with pytest.MonkeyPatch.context() as patch:
+        use_recurrent_forms(patch, config)
+        model = build_model(config)
+        flops = {length: counted_forward_flops(model, length) for length in LENGTHS}
+    weights = sum(weights.numel() for _, weights in matrices(model)) + left_out_head(model)
+    return Measured(config, flops, weights)
+
+
+def macs_of(config: Any) -> list[Macs]:
+    """The multiply-adds of all blocks and the head."""
+    stack = ARCHITECTURES[config.model_type]
+    assert isinstance(stack, Stack)
+    fields = Fields(config, config.model_type, stack.names)
+    return [*(block.macs for block in stack.blocks(fields)), stack.head(fields)]
 
 
 def estimator_of(config: Any) -> TrainingFlops:
@@ -50,101 +71,94 @@ def estimator_of(config: Any) -> TrainingFlops:
     return estimator
 
 
-def build_model(config: Any, device: str) -> torch.nn.Module:
-    # Eager attention and products that the counter knows: it sees nothing in fused kernels. The eager experts select
-    # tokens by value, which meta tensors do not have.
-    experts = {"experts_implementation": "eager" if device == "cpu" else "batched_mm"}
-    with torch.device(device):
-        return AutoModelForCausalLM.from_config(config, attn_implementation="eager", **experts).eval()
+@pytest.mark.parametrize("name", SINGLE)
+def test_models_execute_the_estimated_operations(name: str) -> None:
+    measured = measure(name)
+    estimator = estimator_of(measured.config)
+    unused = sum(macs.unused for macs in macs_of(measured.config)) if name in ALL_EXPERTS else 0
+    assert measured.flops == {n: dense_forward_flops(estimator, n) + 2 * unused * n for n in LENGTHS}
 
 
-def forward(model: torch.nn.Module, length: int, **kwargs: Any) -> Any:
-    device = model.device
-    mask = {"attention_mask": torch.zeros(1, 1, length, length, device=device)} if device.type == "meta" else {}
-    tokens = torch.arange(length, device=device)[None] % 89 + 1
-    return model(input_ids=tokens, use_cache=False, **mask, **kwargs)
+@pytest.mark.parametrize("name", SINGLE)
+def test_blocks_have_the_weights_of_the_model(name: str) -> None:
+    measured = measure(name)
+    blocks = macs_of(measured.config)
+    assert sum(macs.weights for macs in blocks) == measured.weights
+    assert estimator_of(measured.config).a == 6 * sum(macs.active_weights + macs.unweighted for macs in blocks)
 
 
-def counted_forward_flops(model: torch.nn.Module, length: int) -> int:
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        forward(model, length)
-    return counter.get_total_flops() - convolved_padding(model)
+@pytest.mark.parametrize("name", PAIRED)
+def test_encoder_decoders_execute_the_estimated_operations(name: str) -> None:
+    measured = measure(name)
+    estimator = get_flops_estimator(measured.config)
+    assert isinstance(estimator, EncoderDecoderFlops)
+    unused = unused_of_both(measured.config) if name in ALL_EXPERTS else (0, 0)
+    assert measured.flops == {
+        n: dense_pair_flops(estimator, n, target_length(n)) + 2 * (unused[0] * n + unused[1] * target_length(n))
+        for n in LENGTHS
+    }
 
 
-def convolved_padding(model: torch.nn.Module) -> int:
-    """FLOPs of the kernel_size − 1 outputs beyond the sequence, which the convolution computes and then drops."""
-    convolutions = [module for module in model.modules() if isinstance(module, torch.nn.Conv1d)]
-    return sum(2 * conv.weight.numel() * (conv.kernel_size[0] - 1) for conv in convolutions)
+def unused_of_both(config: Any) -> tuple[int, ...]:
+    architecture = ARCHITECTURES[config.model_type]
+    assert isinstance(architecture, EncoderDecoder)
+    stacks = (architecture.encoder, architecture.decoder)
+    return tuple(
+        sum(block.macs.unused for block in stack.blocks(Fields(config, config.model_type, stack.names)))
+        for stack in stacks
+    )
 
 
-def dense_forward_flops(estimator: TrainingFlops, length: int) -> int:
-    """The estimate as eager attention computes it: all L² pairs, masked or not, and a third of the training work."""
-    per_pair = 2 * estimator.b + sum(c for _, c in estimator.windows)
-    total = estimator.a * length + per_pair * length**2
-    assert total % 3 == 0
-    return total // 3
+def test_whisper_convolves_its_spectrogram() -> None:
+    config = build_config(fields_of("whisper"))
+    model, estimator = build_model(config), get_flops_estimator(config)
+    assert isinstance(estimator, EncoderDecoderFlops)
+    for target in (1, 6):
+        frames = torch.zeros(1, config.num_mel_bins, 2 * config.max_source_positions)
+        tokens = torch.zeros(1, target, dtype=torch.long)
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            model(input_features=frames, decoder_input_ids=tokens, use_cache=False)
+        assert counter.get_total_flops() == dense_pair_flops(estimator, config.max_source_positions, target)
 
 
-@pytest.mark.usefixtures("_recurrent_form")
-@pytest.mark.parametrize("fields", ALL_TINY_MODELS.values(), ids=ALL_TINY_MODELS)
-def test_small_models_execute_the_estimated_operations(fields: dict[str, Any]) -> None:
-    config = build_config(fields)
-    model, estimator = build_model(config, "cpu"), estimator_of(config)
-    for length in (1, 7, 70):
-        assert counted_forward_flops(model, length) == dense_forward_flops(estimator, length)
+def test_encoder_decoders_count_what_both_sequences_need() -> None:
+    """BART by hand: 3 layers a side, hidden size 48, MLPs of 40, 97 words; 5 source and 3 target tokens."""
+    estimate = get_flops_estimator(build_config(fields_of("bart")))
+    assert isinstance(estimate, EncoderDecoderFlops)
+    layer = 4 * 48 * 48 + 2 * 48 * 40
+    encoder = 3 * (5 * layer + 5 * 5 * 2 * 48)
+    cross = 3 * (3 * 2 * 48 * 48 + 5 * 2 * 48 * 48 + 3 * 5 * 2 * 48)
+    decoder = 3 * (3 * layer + 6 * 2 * 48) + 3 * 48 * 97
+    assert estimate(5, 3) == 6 * (encoder + cross + decoder)
+    assert estimate(4) == estimate(4, 4)
+    assert estimate(0, 0) == 0
+    with pytest.raises(TypeError, match="nonnegative int"):
+        estimate(5, 2.5)  # type: ignore[arg-type]
 
 
-@pytest.mark.usefixtures("_recurrent_form")
+def test_every_built_in_architecture_is_verified_here() -> None:
+    assert {*VERIFIED} - VARIANTS.keys() | SAME_AS.keys() == ARCHITECTURES.keys()
+    for model_type, verified in SAME_AS.items():
+        assert ARCHITECTURES[model_type] == ARCHITECTURES[verified]
+
+
 @pytest.mark.parametrize("name", REFERENCE_MODELS)
-def test_published_models_execute_the_estimated_operations(name: str) -> None:
+def test_published_models_execute_the_estimated_operations(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = build_config(REFERENCE_MODELS[name])
-    model, estimator = build_model(config, "meta"), estimator_of(config)
+    use_recurrent_forms(monkeypatch, config)
+    model, estimator = build_model(config), estimator_of(config)
     recurrent = "linear_attention" in (getattr(config, "layer_types", None) or ())
     length = 16 if recurrent else 4096
     assert counted_forward_flops(model, length) == dense_forward_flops(estimator, length)
 
 
-@pytest.mark.parametrize("model_type", ["llama", "qwen3_moe", "deepseek_v3", "gpt_oss"])
-def test_training_executes_three_times_the_forward_operations(model_type: str) -> None:
-    model = build_model(build_config(TINY_MODELS[model_type]), "cpu").train()
-    with FlopCounterMode(display=False) as counter:
-        forward(model, 7).logits.sum().backward()
-    assert counter.get_total_flops() == 3 * counted_forward_flops(model, 7)
-
-
-@pytest.mark.usefixtures("_recurrent_form")
-@pytest.mark.parametrize("fields", ALL_TINY_MODELS.values(), ids=ALL_TINY_MODELS)
-@pytest.mark.parametrize("length", [1, 4, 5, 6, 13])
-def test_attention_visits_the_estimated_pairs(fields: dict[str, Any], length: int) -> None:
-    config = build_config(fields)
-    with torch.no_grad():
-        attentions = forward(build_model(config, "cpu"), length, output_attentions=True).attentions
-    visited = sum(int((weights > 0).sum()) for weights in attentions if weights is not None)
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    widths = 2 * head_dim
-    if hasattr(config, "kv_lora_rank"):
-        widths = config.qk_nope_head_dim + config.qk_rope_head_dim + config.v_head_dim
-    estimator = estimator_of(config)
-    assert estimator(length) - estimator.a * length == 6 * visited * widths
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [*REFERENCE_MODELS.values(), *ALL_TINY_MODELS.values()],
-    ids=[*REFERENCE_MODELS, *ALL_TINY_MODELS],
-)
-def test_work_per_token_is_six_times_the_active_weights(fields: dict[str, Any]) -> None:
-    config = build_config(fields)
-    model = build_model(config, "meta")
-    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
-    active = model.get_output_embeddings().weight.numel()
-    for name, parameter in model.named_parameters():
-        if parameter.dim() < 2 or "bias" in name or "lm_head" in name or id(parameter) in embeddings:
-            continue
-        if ".experts." in name:
-            active += parameter.numel() // parameter.shape[0] * config.num_experts_per_tok
-        else:
-            active += parameter.numel()
+@pytest.mark.parametrize("name", REFERENCE_MODELS)
+def test_work_per_token_of_published_models_is_six_times_their_active_weights(name: str) -> None:
+    config = build_config(REFERENCE_MODELS[name])
+    active = 0
+    for parameter, weights in matrices(build_model(config)):
+        selected = config.num_experts_per_tok if ".experts." in parameter else 1
+        active += weights.numel() * selected // (weights.shape[0] if ".experts." in parameter else 1)
     recurrences = (getattr(config, "layer_types", None) or []).count("linear_attention")
     if recurrences:
         heads = config.linear_num_value_heads
@@ -152,18 +166,30 @@ def test_work_per_token_is_six_times_the_active_weights(fields: dict[str, Any]) 
     assert estimator_of(config).a == 6 * active
 
 
-def test_every_built_in_architecture_is_verified_here() -> None:
-    same_text_model = {"kimi_k2": "deepseek_v3", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text"}
-    assert TINY_MODELS.keys() | same_text_model.keys() == ARCHITECTURES.keys()
-    for model_type, verified in same_text_model.items():
-        assert ARCHITECTURES[model_type] == ARCHITECTURES[verified]
+@pytest.mark.parametrize("model_type", ["llama", "qwen3_moe", "deepseek_v3", "gpt_oss"])
+def test_training_executes_three_times_the_forward_operations(model_type: str) -> None:
+    model = build_model(build_config(fields_of(model_type)), "cpu").train().requires_grad_(True)
+    with FlopCounterMode(display=False) as counter:
+        model(input_ids=torch.arange(7)[None] + 3, use_cache=False).logits.sum().backward()
+    assert counter.get_total_flops() == 3 * counted_forward_flops(model, 7)
 
 
-def test_the_recurrent_form_computes_what_the_models_compute() -> None:
-    module = importlib.import_module("transformers.models.qwen3_5_moe.modeling_qwen3_5_moe")
-    torch.manual_seed(0)
-    query, key = torch.randn(2, 9, 2, 6), torch.randn(2, 9, 2, 6)
-    value, beta, g = torch.randn(2, 9, 4, 8), torch.rand(2, 9, 4), -torch.rand(2, 9, 4)
-    arguments = {"g": g, "beta": beta, "use_qk_l2norm_in_kernel": True}
-    expected, _ = module.torch_chunk_gated_delta_rule(query, key, value, **arguments)
-    torch.testing.assert_close(recurrent_delta_rule(query, key, value, **arguments)[0], expected)
+ATTENTION_WEIGHTS = [
+    *("apertus", "bert", "cohere2", "cwm", "deepseek_v2", "deepseek_v3", "dots1", "exaone4", "gemma2", "gemma3_text"),
+    *("gemma3n_text", "gemma4_text", "glm4_moe", "gpt_neo", "gpt_oss", "granite_swa", "hy_v3", "jamba", "llama"),
+    *("llama4_text", "mellum", "mimo_v2_flash", "minimax", "ministral", "mistral", "mixtral", "modernbert"),
+    *("modernbert-decoder", "olmo3", "opt", "phi3", "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"),
+    *("qwen3_5_text", "smollm3", "starcoder2", "vaultgemma", *(name for name in VARIANTS if name in SINGLE)),
+]
+"""Models that put out their attention weights; each kind of window is among them."""
+
+
+@pytest.mark.parametrize("name", ATTENTION_WEIGHTS)
+def test_attention_visits_the_estimated_pairs(name: str) -> None:
+    config = build_config(fields_of(name))
+    stack, model = ARCHITECTURES[config.model_type], build_model(config, "cpu")
+    patterns = [block.pattern for block in stack.blocks(Fields(config, name, stack.names)) if block.macs.per_pair]
+    for length in (1, 4, 5, 6, 13):
+        weights = [layer for layer in forward(model, length, output_attentions=True).attentions if layer is not None]
+        visited = [int((layer > 0).sum()) // layer.shape[1] for layer in weights if layer.shape[-1] == length]
+        assert sorted(visited) == sorted(pattern.pairs(length) for pattern in patterns)

@@ -1,0 +1,82 @@
+"""Models of two sequences: an encoder reads the source, a decoder attends to it while it produces the target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from areal_callbacks.flops.blocks import Macs
+from areal_callbacks.flops.estimator import TRAINING_FLOPS_PER_MAC, TrainingFlops, training_flops
+from areal_callbacks.flops.fields import Fields
+from areal_callbacks.flops.layers import Stack
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderDecoderFlops:
+    """Forward and backward FLOPs of one pair of sequences.
+
+    Attributes:
+        encoder: of the source, by its length S.
+        decoder: of the target, by its length T, without what follows.
+        per_source_token: FLOPs of the keys and values that cross attention makes of a source token.
+        per_cross_pair: FLOPs of each of the T·S (target, source) pairs.
+    """
+
+    encoder: TrainingFlops
+    decoder: TrainingFlops
+    per_source_token: int
+    per_cross_pair: int
+
+    def __call__(self, source_length: int, target_length: int | None = None) -> int:
+        """FLOPs of one source and its target.
+
+        With one length only, both sequences are taken to be of that length: that keeps the estimator a function of one
+        length, but it is right only for such data. Raises TypeError or ValueError for what is no length.
+        """
+        target_length = source_length if target_length is None else target_length
+        both_sides = self.encoder(source_length) + self.decoder(target_length)
+        if not target_length:
+            return both_sides
+        return both_sides + int(source_length) * (self.per_source_token + self.per_cross_pair * int(target_length))
+
+
+@dataclass(frozen=True)
+class EncoderDecoder:
+    """One row of the table of architectures: two stacks and the cross attention of every decoder layer.
+
+    Attributes:
+        encoder: its layers; its head is not used.
+        decoder: its layers and head.
+    """
+
+    encoder: Stack
+    decoder: Stack
+
+    def compile(self, config: Any, model_type: str, model_class: str = "") -> EncoderDecoderFlops:
+        """Read a configuration once. Raises ValueError for a missing or malformed field."""
+        del model_class  # a sequence-to-sequence model has the decoder's head
+        return self.compile_sides(config, config, model_type)
+
+    def compile_sides(self, encoder_config: Any, decoder_config: Any, model_type: str) -> EncoderDecoderFlops:
+        """As :meth:`compile`, for sides with a configuration each."""
+        encoder = Fields(encoder_config, model_type, self.encoder.names)
+        decoder = Fields(decoder_config, model_type, self.decoder.names)
+        layers, cross = self.cross_attention(decoder)
+        head = self.decoder.head(decoder) + layers * Macs(cross.per_token)
+        return EncoderDecoderFlops(
+            encoder=training_flops(self.encoder.blocks(encoder), Macs()),
+            decoder=training_flops(self.decoder.blocks(decoder), head),
+            per_source_token=TRAINING_FLOPS_PER_MAC * layers * cross.per_token,
+            per_cross_pair=TRAINING_FLOPS_PER_MAC * layers * cross.per_pair,
+        )
+
+    def cross_attention(self, decoder: Fields) -> tuple[int, Macs]:
+        """Number of decoder layers, and the cross attention of one.
+
+        ``per_token`` are the multiply-adds of a target token (query and output), and as many of a source token (key and
+        value); ``per_pair`` those of a (target, source) pair.
+        """
+        heads = decoder.integer("num_attention_heads", minimum=1)
+        hidden = decoder.integer("hidden_size")
+        width = heads * decoder.integer("head_dim", default=hidden // heads)
+        return decoder.integer("num_hidden_layers"), Macs(2 * hidden * width, 2 * width)

@@ -1,0 +1,106 @@
+"""How many (query, key) pairs attention visits in a sequence of L tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Mask(Protocol):
+    """A pattern of attention."""
+
+    def pairs(self, length: int) -> int:
+        """Visited pairs in a sequence of ``length`` tokens."""
+        ...
+
+
+def causal_pairs(length: int, window: int) -> int:
+    """Number of (query, key) pairs with ``0 ≤ query − key < window``.
+
+    ``L(L+1)/2`` for a length L within the window W, else ``W(W+1)/2 + (L−W)·W``.
+    """
+    seen = min(length, window)
+    return seen * (seen + 1) // 2 + (length - seen) * window
+
+
+@dataclass(frozen=True, slots=True)
+class Causal:
+    """A query sees itself and everything before it: ``L(L+1)/2``."""
+
+    def pairs(self, length: int) -> int:
+        """Visited pairs."""
+        return length * (length + 1) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Sliding:
+    """A query sees the last ``window`` tokens, itself included; also the number of keys that a sparse query selects."""
+
+    window: int
+
+    def pairs(self, length: int) -> int:
+        """Visited pairs."""
+        return causal_pairs(length, self.window)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunked:
+    """Causal within chunks of ``size`` tokens (Llama 4)."""
+
+    size: int
+
+    def pairs(self, length: int) -> int:
+        """Visited pairs."""
+        chunks, rest = divmod(length, self.size)
+        return chunks * self.size * (self.size + 1) // 2 + rest * (rest + 1) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Bidirectional:
+    """Every token sees every token: L²."""
+
+    def pairs(self, length: int) -> int:
+        """Visited pairs."""
+        return length * length
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A token sees ``reach`` tokens on each side and itself (ModernBERT's local layers)."""
+
+    reach: int
+
+    def pairs(self, length: int) -> int:
+        """Visited pairs: the causal half twice, the diagonal once."""
+        return 2 * causal_pairs(length, self.reach + 1) - length
+
+
+@dataclass(frozen=True, slots=True)
+class Compressed:
+    """A query sees one key for each ``ratio`` complete tokens before it, itself included (DeepSeek-V4)."""
+
+    ratio: int
+    limit: int | None = None
+
+    def pairs(self, length: int) -> int:
+        """Visited pairs: Σ over the positions t = 1 … L of min(t // ratio, limit)."""
+        keys = length // self.ratio
+        if self.limit is None or keys <= self.limit:
+            return self.ratio * keys * (keys - 1) // 2 + keys * (length % self.ratio + 1)
+        first = self.limit * self.ratio
+        return self.ratio * self.limit * (self.limit - 1) // 2 + self.limit * (length - first + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """Every token meets the relative positions from −reach to reach that occur in the sequence (DeBERTa)."""
+
+    reach: int
+
+    def pairs(self, length: int) -> int:
+        """Pairs of a token and a relative position."""
+        return 2 * length * min(length, self.reach)
+
+
+CAUSAL = Causal()
+BIDIRECTIONAL = Bidirectional()

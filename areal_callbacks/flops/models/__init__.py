@@ -1,0 +1,31 @@
+"""The table of architectures: model type → stack of layers of blocks."""
+
+from collections.abc import Mapping
+
+from areal_callbacks.flops.encoder_decoder import EncoderDecoder
+from areal_callbacks.flops.layers import Stack
+from areal_callbacks.flops.models.decoders import DECODERS
+from areal_callbacks.flops.models.encoder_decoders import ENCODER_DECODERS
+from areal_callbacks.flops.models.encoders import ENCODERS
+from areal_callbacks.flops.models.experts import DECODERS_WITH_EXPERTS
+from areal_callbacks.flops.models.families import FAMILIES
+from areal_callbacks.flops.models.hybrids import HYBRIDS
+from areal_callbacks.flops.models.multimodal import COMPOSITES, LANGUAGE_PARTS, WITHOUT_LANGUAGE_MODEL
+
+_STACKS: Mapping[str, Stack] = {
+    **DECODERS,
+    **DECODERS_WITH_EXPERTS,
+    **FAMILIES,
+    **HYBRIDS,
+    **ENCODERS,
+    **LANGUAGE_PARTS,
+}
+
+ARCHITECTURES: Mapping[str, Stack | EncoderDecoder] = {
+    **_STACKS,
+    **{model_type: _STACKS[part] for model_type, part in COMPOSITES.items()},
+    **ENCODER_DECODERS,
+}
+"""Model type → stack. Each is verified against operator counts of the model itself."""
+
+__all__ = ["ARCHITECTURES", "COMPOSITES", "ENCODER_DECODERS", "WITHOUT_LANGUAGE_MODEL"]

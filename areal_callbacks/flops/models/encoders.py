@@ -1,0 +1,78 @@
+"""Rows of bidirectional encoders, and of decoders built like them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+
+from areal_callbacks.flops.attention import GQA, MHA, disentangled_attention, grouped_query_attention
+from areal_callbacks.flops.blocks import Macs, projection
+from areal_callbacks.flops.estimator import Block
+from areal_callbacks.flops.feed_forwards import GATED_MLP, PLAIN_MLP, mlp
+from areal_callbacks.flops.fields import Fields
+from areal_callbacks.flops.heads import masked_language_model_head
+from areal_callbacks.flops.layer_types import declared
+from areal_callbacks.flops.layers import Layer, Stack
+from areal_callbacks.flops.masks import BIDIRECTIONAL
+
+_Encoder = partial(Stack, bidirectional=True, head=masked_language_model_head())
+_BERT = _Encoder(MHA, PLAIN_MLP)
+
+
+def _embedding_projection(fields: Fields) -> Block:
+    width, hidden = fields.integer("embedding_size"), fields.integer("hidden_size")
+    return Block(projection(width, hidden), name="embedding projection")
+
+
+def _projection_if_other_width(fields: Fields) -> Iterable[Block]:
+    same = fields.integer("embedding_size") == fields.integer("hidden_size")
+    return [] if same else [_embedding_projection(fields)]
+
+
+def _shared_layers(layer: Layer) -> Iterable[Block]:
+    """A layer of ALBERT: all layers of a group have the same weights, and the work of each is counted."""
+    attention, feed_forward = MHA(layer), PLAIN_MLP(layer)
+    assert isinstance(attention, Macs)
+    assert isinstance(feed_forward, Macs)
+    repeated = layer.index >= layer.fields.integer("num_hidden_groups", default=1)
+    reused = Macs(unused=-(attention + feed_forward).weights) if repeated else Macs()
+    return [Block(attention + reused, mask=BIDIRECTIONAL, name="attention"), Block(feed_forward, name="mlp")]
+
+
+_ELECTRA = _Encoder(
+    MHA,
+    PLAIN_MLP,
+    outside=_projection_if_other_width,
+    head=masked_language_model_head(embedding_size="embedding_size"),
+)
+
+ENCODERS: Mapping[str, Stack] = {
+    "albert": replace(
+        _ELECTRA, attention=_shared_layers, feed_forward=None, outside=lambda fields: [_embedding_projection(fields)]
+    ),
+    "bert": _BERT,
+    "camembert": _BERT,
+    "data2vec-text": _BERT,
+    "deberta": _Encoder(disentangled_attention(clipped=True), PLAIN_MLP),
+    "deberta-v2": _Encoder(disentangled_attention(clipped=False), PLAIN_MLP),
+    "distilbert": _Encoder(
+        MHA,
+        mlp("hidden_dim", gated=False),
+        names={"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"},
+    ),
+    "electra": _ELECTRA,
+    "ernie": _BERT,
+    "esm": _BERT,
+    "eurobert": Stack(GQA, GATED_MLP, bidirectional=True),
+    "megatron-bert": _BERT,
+    "modernbert": _Encoder(MHA, GATED_MLP, declared),
+    "mpnet": _BERT,
+    "nomic_bert": _Encoder(grouped_query_attention(key_value_heads=False), GATED_MLP),
+    "roberta": _BERT,
+    "roberta-prelayernorm": _BERT,
+    "roformer": _BERT,
+    "xlm-roberta": _BERT,
+    "xlm-roberta-xl": _BERT,
+}
+"""Model type → stack."""
