@@ -54,13 +54,12 @@ class MetricsSession:
                 export = session.emit(step)            # local; export() is reduce() and emit() in one
         session.close()
 
-    Between reductions nothing waits for the device and nothing is communicated; intervals that are reduced before one
-    is emitted become one. A configuration error raises when the session is made; whatever fails later is reported
-    once, and training goes on.
+    Between reductions nothing waits for the device and nothing is communicated. A configuration error raises when the
+    session is made; whatever fails later is reported once, and training goes on.
 
     Args:
         config: a :class:`MetricsConfig`, a mapping of its keys or the path of a YAML file.
-        output_dir: where files go unless the configuration says so. If neither does: the folder of its ``stats_logger``
+        output_dir: where files go unless the configuration says so; by default the folder of its ``stats_logger``
             section, or ``./areal_metrics/<time>``.
         name: of the run, for people.
         guests: writers into the trackers of the host, called inside ``emit`` on the caller's thread.
