@@ -45,6 +45,10 @@ class Buffers:
         values[:maximum].fill_(-math.inf)
         return cls(values, maximum)
 
+    def on_host(self) -> Buffers:
+        """The same on the CPU, in one copy."""
+        return Buffers(self.values.cpu(), self.capacity)
+
     @property
     def maximum(self) -> Tensor:
         """The MAX buffer, a view."""
@@ -76,29 +80,34 @@ def sizes(schema: Schema) -> tuple[int, int]:
     return HEAD + len(schema.families) + vectors + 2 * flagged, 2 * rows + schema.sum_width
 
 
+class Spots(NamedTuple):
+    """Which of the values that a rank brings go to which places of a section."""
+
+    taken: Places
+    places: Places
+
+
 @dataclass(frozen=True)
 class Plan:
     """Where the records of one rank lie in the buffers of a schema; good for as long as it brings the same keys."""
 
     schema: Schema
-    families: Places
-    present: Places
-    summaries: Places
-    sums: Places
-    maxima: Places
+    families: Spots
+    present: Spots
+    summaries: Spots
+    sums: Spots
+    maxima: Spots
 
     @classmethod
-    def of(cls, schema: Schema, mine: Schema) -> Plan:
-        """The plan for what ``mine`` lists; KeyError if the schema does not cover it."""
-        vectors = [(True, *vector) for vector in schema.sums] + [(False, *vector) for vector in schema.maxima]
-        brought = [(True, *vector) for vector in mine.sums] + [(False, *vector) for vector in mine.maxima]
+    def of(cls, schema: Schema, mine: Schema, device: torch.device) -> Plan:
+        """The plan for what ``mine`` lists; what the schema lacks is left out."""
         return cls(
             schema,
-            _places(mine.families, schema.families),
-            _places(brought, vectors),
-            _places(mine.summaries, schema.summaries),
-            _places(_elements(mine.sums), _elements(schema.sums)),
-            _places(_elements(mine.maxima), _elements(schema.maxima)),
+            _spots(mine.families, schema.families, device),
+            _spots(_vectors_of(mine), _vectors_of(schema), device),
+            _spots(mine.summaries, schema.summaries, device),
+            _spots(mine.sums, schema.sums, device, _width),
+            _spots(mine.maxima, schema.maxima, device, _width),
         )
 
 
@@ -114,27 +123,31 @@ def pack(plan: Plan, families: Families, buffers: Buffers) -> None:
     """Write a rank's records into buffers that say nothing."""
     views = _sections(plan.schema, buffers)
     filled = [records for records in families.values() if records is not None]
-    failed = [float(records is None) for records in families.values()]
-    views.failed[plan.families] = torch.tensor(failed, dtype=torch.float64, device=views.failed.device)
-    views.present[plan.present] = 1.0
+    failed = torch.tensor([float(part is None) for part in families.values()], dtype=torch.float64, device="cpu")
+    _put(plan.families, failed.to(views.failed.device), views.failed)
+    views.present[plan.present.places] = 1.0
     rows = [records.rows for records in filled if records.keys]
     if rows:
         merged = _joined(rows, views.totals.device)
-        views.totals.view(-1, 2)[plan.summaries] = merged[:, :2]
-        extrema, flags = _flagged(merged[:, 2:] * merged.new_tensor((-1.0, 1.0)))
-        views.extrema.view(-1, 2)[plan.summaries] = extrema
-        views.extrema_flags.view(-1, 2)[plan.summaries] = flags
+        _put(plan.summaries, merged[:, :2], views.totals.view(-1, 2))
+        _put_flagged(
+            plan.summaries,
+            merged[:, 2:] * merged.new_tensor((-1.0, 1.0)),
+            views.extrema.view(-1, 2),
+            views.extrema_flags.view(-1, 2),
+        )
     sums = [vector for records in filled for vector in records.sums.values()]
     if sums:
-        views.sums[plan.sums] = _joined(sums, views.sums.device)
+        _put(plan.sums, _joined(sums, views.sums.device), views.sums)
     maxima = [vector for records in filled for vector in records.maxima.values()]
     if maxima:
-        views.maxima[plan.maxima], views.maxima_flags[plan.maxima] = _flagged(_joined(maxima, views.maxima.device))
+        _put_flagged(plan.maxima, _joined(maxima, views.maxima.device), views.maxima, views.maxima_flags)
 
 
 def unpack(schema: Schema, buffers: Buffers) -> dict[str, Records | None]:
-    """The reduced records on the CPU, per family; None for one that failed on a rank or whose vectors do not fit."""
-    views = _sections(schema, Buffers(buffers.values.cpu(), buffers.capacity))
+    """Reduced buffers on the CPU as records per family; None for one that failed on a rank or whose vectors differ in
+    width."""
+    views = _sections(schema, buffers)
     extrema = _restored(views.extrema, views.extrema_flags).view(-1, 2) * views.extrema.new_tensor((-1.0, 1.0))
     rows = torch.cat((views.totals.view(-1, 2), extrema), 1)
     recorded = views.extrema_flags[::2] > -math.inf
@@ -181,10 +194,15 @@ def _put_vectors(
             field(records)[name] = values
 
 
-def _flagged(values: Tensor) -> tuple[Tensor, Tensor]:
-    """The values with -inf for NaN, and whether they were NaN."""
+def _put(spots: Spots, values: Tensor, section: Tensor) -> None:
+    section[spots.places] = values[spots.taken]
+
+
+def _put_flagged(spots: Spots, values: Tensor, section: Tensor, flags: Tensor) -> None:
+    """The values with -inf for NaN, and beside them whether they were NaN."""
     nan = values.isnan()
-    return torch.where(nan, -math.inf, values), nan.double()
+    _put(spots, torch.where(nan, -math.inf, values), section)
+    _put(spots, nan.double(), flags)
 
 
 def _restored(values: Tensor, flags: Tensor) -> Tensor:
@@ -199,15 +217,34 @@ def _widths(vectors: Mapping[str, Tensor]) -> tuple[tuple[str, int], ...]:
     return tuple((name, len(vector)) for name, vector in vectors.items())
 
 
-def _elements(vectors: Iterable[Vector]) -> list[tuple[Vector, int]]:
-    return [(vector, element) for vector in vectors for element in range(vector[2])]
+def _vectors_of(schema: Schema) -> list[tuple[bool, Vector]]:
+    return [(True, vector) for vector in schema.sums] + [(False, vector) for vector in schema.maxima]
 
 
-def _places(wanted: Sequence[T], section: Sequence[T]) -> Places:
-    if list(wanted) == list(section):
-        return slice(None)
-    place = {item: index for index, item in enumerate(section)}
-    return torch.tensor([place[item] for item in wanted], dtype=torch.long, device="cpu")
+def _width(vector: Vector) -> int:
+    return vector[2]
+
+
+def _one(_: object) -> int:
+    return 1
+
+
+def _spots(wanted: Sequence[T], section: Sequence[T], device: torch.device, width: Callable[[T], int] = _one) -> Spots:
+    if wanted == section:
+        return Spots(slice(None), slice(None))
+    mine, starts = (dict(zip(items, itertools.accumulate(map(width, items), initial=0))) for items in (wanted, section))
+    covered = [item for item in wanted if item in starts]
+    widths = [width(item) for item in covered]
+    taken = _indices([mine[item] for item in covered], widths, device)
+    return Spots(
+        slice(None) if len(covered) == len(wanted) else taken,
+        _indices([starts[item] for item in covered], widths, device),
+    )
+
+
+def _indices(starts: Iterable[int], widths: Iterable[int], device: torch.device) -> Tensor:
+    indices = [index for start, width in zip(starts, widths) for index in range(start, start + width)]
+    return torch.tensor(indices, dtype=torch.long, device="cpu").to(device)
 
 
 def _sections(schema: Schema, buffers: Buffers) -> _Sections:

@@ -1,9 +1,9 @@
-"""What one source brings to an export, and how two such bundles become one: over time, or over ranks."""
+"""What one source brings to an export, and how two such bundles become one over time (over ranks: :mod:`reduce`)."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -65,23 +65,12 @@ class Records:
         Raises:
             ValueError: a vector changed its width.
         """
-        return self._combine(other, torch.add)
-
-    def merge_rank(self, other: Records) -> Records:
-        """The same interval of two ranks as one: sums add, maxima take the larger (NaN is larger than all).
-
-        Raises:
-            ValueError: a vector has another width.
-        """
-        return self._combine(other, torch.maximum)
-
-    def _combine(self, other: Records, maxima_operation: Callable[[Tensor, Tensor], Tensor]) -> Records:
         pooled = pool([self, other])
-        pooled.maxima = _join(self.maxima, other.maxima, maxima_operation)
+        pooled.maxima = _join(self.maxima, other.maxima)
         return pooled
 
     def portable(self) -> Records:
-        """A compact float64 copy on the CPU, fit for pickling.
+        """A compact float64 copy on the CPU.
 
         Raises:
             ValueError: the tensors do not have the shapes that they should have.
@@ -119,7 +108,7 @@ def pool(sources: Iterable[Records]) -> Records:
     sources = list(sources)
     pooled = _pool_rows([source for source in sources if source.keys])
     for source in sources:
-        pooled.sums = _join(pooled.sums, source.sums, torch.add)
+        pooled.sums = _join(pooled.sums, source.sums)
     return pooled
 
 
@@ -139,15 +128,14 @@ def _pool_rows(filled: list[Records]) -> Records:
     return Records(keys, rows)
 
 
-def _join(
-    first: dict[str, Tensor], second: dict[str, Tensor], operation: Callable[[Tensor, Tensor], Tensor]
-) -> dict[str, Tensor]:
+def _join(first: dict[str, Tensor], second: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Add the vectors of equal names."""
     joined = dict(first)
     for name, value in second.items():
         mine = joined.get(name)
         if mine is not None and mine.shape != value.shape:
             raise ValueError(f"{name!r} has {mine.numel()} values and {value.numel()}")
-        joined[name] = value if mine is None else operation(mine, value.to(mine.device))
+        joined[name] = value if mine is None else mine + value.to(mine.device)
     return joined
 
 

@@ -1,29 +1,30 @@
 """One packed MAX and one packed SUM per export, over ranks that need not have recorded the same keys.
 
-Every export on a process group starts with one ``all_reduce(MAX)`` of the group's agreed capacity. Its head is::
+Every export on a process group is one ``all_reduce(MAX)`` and one ``all_reduce(SUM)`` of the group's agreed capacity,
+and one copy to the host. The head of the MAX buffer is::
 
     [my keys are new, h, -h | ...
 
-with ``h`` a hash of the agreed schema (:mod:`packing` has the rest). Where no rank has a new key, and all hold the same
-schema, one ``all_reduce(SUM)`` of sums, counts and vectors follows. Otherwise all ranks gather their keys *and values*
-as objects, merge them on the host and remember the union, so that the next export is two collectives again. Both
-buffers have a size that all ranks agreed on: it changes only after a gather, in which all ranks took part. Everything
-that can fail is done before the first collective, and nothing between the two may raise: a rank that left there would
-hang the others.
+with ``h`` a hash of the agreed schema (:mod:`packing` has the rest). Where a rank has a new key, or schemas differ, the
+buffers say nothing else; the ranks agree on a schema (:mod:`agreement`) and reduce again, so that the next export is
+two collectives again. No values travel in another way, and nothing costs the number of ranks.
+
+Buffers have a size that all ranks agreed on. Everything that can fail is tried before the first collective, and nothing
+between collectives may raise: a rank that left there would hang the others.
 """
 
 from __future__ import annotations
 
-import functools
-import math
 import weakref
-from collections.abc import MutableMapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, MutableMapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.distributed as dist
 
-from areal_callbacks.core.packing import HEAD, Buffers, Families, Plan, Signature, pack, signature, sizes, unpack
+from areal_callbacks.core.agreement import Ranks, agree
+from areal_callbacks.core.channel import Channel, Fit
+from areal_callbacks.core.packing import HEAD, Buffers, Families, Plan, pack, sizes, unpack
 from areal_callbacks.core.records import Records
 from areal_callbacks.core.schema import Schema
 from areal_callbacks.safety.reporting import report_once
@@ -31,34 +32,15 @@ from areal_callbacks.safety.reporting import report_once
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-_BUCKET = 1024
+_CHANNELS: MutableMapping[ProcessGroup, dict[str, Channel]] = weakref.WeakKeyDictionary()
 
 
-class _Channel:
-    """What the ranks of one group agreed on for one kind of export, and this rank's plan for it."""
+class _Packed(NamedTuple):
+    """This rank's contribution to the next two collectives."""
 
-    def __init__(self) -> None:
-        self.learn(Schema())
-
-    def learn(self, schema: Schema) -> None:
-        """Agree on a schema; called with the same one on every rank."""
-        self.schema = schema
-        maximum, total = sizes(schema)
-        self.capacity = _round_up(maximum), _round_up(total)
-        self._signature: Signature | None = None
-        self._plan: Plan | None = None
-
-    def plan(self, families: Families) -> Plan | None:
-        """Where these records lie in the buffers; None if some of their keys are new."""
-        brought = signature(families)
-        if brought != self._signature:
-            mine = Schema.of(families)
-            self._plan = Plan.of(self.schema, mine) if self.schema.covers(mine) else None
-            self._signature = brought
-        return self._plan
-
-
-_CHANNELS: MutableMapping[ProcessGroup, dict[str, _Channel]] = weakref.WeakKeyDictionary()
+    families: Families
+    fit: Fit
+    buffers: Buffers
 
 
 def reduce(families: Families, group: ProcessGroup | None, channel: str) -> dict[str, Records]:
@@ -74,15 +56,19 @@ def reduce(families: Families, group: ProcessGroup | None, channel: str) -> dict
         one message says so.
     """
     if group is None:
-        return _without_failed(_portable(families))
-    known = _CHANNELS.setdefault(group, {}).setdefault(channel, _Channel())
-    buffers = _prepare(families, known, buffer_device(group))
-    dist.all_reduce(buffers.maximum, op=dist.ReduceOp.MAX, group=group)
-    new_keys, identity, negated = buffers.maximum[:HEAD].tolist()
+        return _without_failed(_readable(families, Records.portable))
+    known = _channel(group, channel)
+    known.trim()
+    packed = _prepare(families, known)
+    reduced = _exchange(packed.buffers, group)
+    new_keys, identity, negated = reduced.maximum[:HEAD].tolist()
     if new_keys > 0 or identity != -negated:
-        return _gather(families, known, group)
-    dist.all_reduce(buffers.total, op=dist.ReduceOp.SUM, group=group)
-    return _without_failed(unpack(known.schema, buffers))
+        if identity != -negated:
+            known.forget()
+        if not _learn(packed.fit, known, group):
+            return {}
+        reduced = _exchange(_prepare(packed.families, known).buffers, group)
+    return _without_failed(unpack(known.schema, reduced))
 
 
 def buffer_device(group: ProcessGroup) -> torch.device:
@@ -95,54 +81,78 @@ def buffer_device(group: ProcessGroup) -> torch.device:
     return torch.device(devices[0], torch.accelerator.current_device_index())
 
 
-def _prepare(families: Families, known: _Channel, device: torch.device) -> Buffers:
-    """Both buffers, complete, before any collective. A rank that cannot pack asks for a gather, as if with new keys."""
-    buffers = Buffers.sized(*known.capacity, device)
+def _channel(group: ProcessGroup, name: str) -> Channel:
+    channels = _CHANNELS.setdefault(group, {})
+    if name not in channels:
+        channels[name] = Channel(buffer_device(group))
+    return channels[name]
+
+
+def _prepare(families: Families, known: Channel) -> _Packed:
+    """Pack what can be packed: a family that cannot be read counts as failed."""
     try:
-        plan = known.plan(families)
-        if plan is not None:
-            pack(plan, families, buffers)
+        return _pack(families, known)
     except Exception as error:  # noqa: BLE001 - the other ranks are waiting in the collective
         report_once("reduce:pack", f"could not pack an export: {error!r}")
-        plan = None
-    identity = known.schema.identity
-    head = torch.tensor((float(plan is None), identity, -identity), dtype=torch.float64, device=device)
-    buffers.maximum[:HEAD] = head
-    return buffers
-
-
-def _gather(families: Families, known: _Channel, group: ProcessGroup) -> dict[str, Records]:
-    """Merge everybody's values on the host and remember the union of the keys."""
-    gathered: list[dict[str, Records | None]] = [{} for _ in range(dist.get_world_size(group))]
-    dist.all_gather_object(gathered, _portable(families), group=group)
-    known.learn(functools.reduce(Schema.union, map(Schema.of, gathered), known.schema))
-    merged: dict[str, Records | None] = {}
-    for part in gathered:
-        for name, records in part.items():
-            merged[name] = _merged(merged.get(name, Records()), records)
-    return _without_failed(merged)
-
-
-def _merged(first: Records | None, second: Records | None) -> Records | None:
-    """None, for failed, if either is or their vectors do not fit: the same conclusion on every rank."""
-    if first is None or second is None:
-        return None
     try:
-        return first.merge_rank(second)
-    except ValueError:
-        return None
+        return _pack(_readable(families, _sendable), known)
+    except Exception as error:  # noqa: BLE001 - the same
+        report_once("reduce:pack again", f"could not pack anything of an export: {error!r}")
+    return _pack(dict.fromkeys(families), known)
 
 
-def _portable(families: Families) -> dict[str, Records | None]:
-    """The families on the CPU, ready to be pickled; one whose values cannot be read counts as failed."""
-    portable: dict[str, Records | None] = {}
+def _pack(families: Families, known: Channel) -> _Packed:
+    """Both buffers, complete; with new keys only their head, once it is sure that all the rest can be made."""
+    fit = known.fit(families)
+    buffers = Buffers.sized(*known.capacity, known.device)
+    if fit.news:
+        own = Plan.of(fit.mine, fit.mine, known.device)
+        pack(own, families, Buffers.sized(*sizes(fit.mine), known.device))
+        fit.news.ordered.identity  # noqa: B018 - encodes it
+    else:
+        pack(fit.plan, families, buffers)
+    identity = known.schema.identity
+    head = torch.tensor((float(bool(fit.news)), identity, -identity), dtype=torch.float64, device="cpu")
+    buffers.maximum[:HEAD] = head
+    return _Packed(families, fit, buffers)
+
+
+def _exchange(buffers: Buffers, group: ProcessGroup) -> Buffers:
+    """Reduce both buffers; the SUM does not wait until the host has read the head of the MAX."""
+    dist.all_reduce(buffers.maximum, op=dist.ReduceOp.MAX, group=group)
+    dist.all_reduce(buffers.total, op=dist.ReduceOp.SUM, group=group)
+    return buffers.on_host()
+
+
+def _learn(fit: Fit, known: Channel, group: ProcessGroup) -> bool:
+    """Agree on a schema that holds everybody's keys; whether that was possible, the same on every rank."""
+    union = agree(known.news(fit.mine), Ranks(group, known.device))
+    if union is None:
+        report_once("reduce:agree", "the ranks could not agree on the names of their metrics: this export is left out")
+        known.forget()
+        return False
+    known.learn(known.schema.union(union), fit.mine)
+    return True
+
+
+def _readable(families: Families, read: Callable[[Records], Records]) -> dict[str, Records | None]:
+    """The families as ``read`` gives them; None for one that it cannot read."""
+    readable: dict[str, Records | None] = {}
     for name, records in families.items():
         try:
-            portable[name] = None if records is None else records.portable()
-        except Exception as error:  # noqa: BLE001 - the other ranks are waiting in the gather
+            readable[name] = None if records is None else read(records)
+        except Exception as error:  # noqa: BLE001 - one family must not cost the others
             report_once(f"reduce:{name}", f"could not read the values of {name!r}: {error!r}")
-            portable[name] = None
-    return portable
+            readable[name] = None
+    return readable
+
+
+def _sendable(records: Records) -> Records:
+    """A copy whose names other ranks can be told."""
+    schema = Schema.of({"": records})
+    hash(schema)
+    schema.ordered.identity  # noqa: B018 - encodes it
+    return records.portable()
 
 
 def _without_failed(families: Families) -> dict[str, Records]:
@@ -153,7 +163,3 @@ def _without_failed(families: Families) -> dict[str, Records]:
                 f"{name!r} failed on a rank, or its ranks do not fit together: left out of the exports where it does",
             )
     return {name: records for name, records in families.items() if records is not None}
-
-
-def _round_up(size: int) -> int:
-    return max(1, math.ceil(size / _BUCKET)) * _BUCKET

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
@@ -51,6 +52,21 @@ class Schema:
             tuple((family, name, len(v)) for family, records in filled.items() for name, v in records.maxima.items()),
         )
 
+    @classmethod
+    def decode(cls, data: bytes) -> Schema:
+        """The schema that another rank encoded."""
+        families, summaries, sums, maxima = json.loads(data)
+        return cls(
+            tuple(families),
+            tuple((family, key, ReduceType(kind)) for family, key, kind in summaries),
+            tuple((family, name, width) for family, name, width in sums),
+            tuple((family, name, width) for family, name, width in maxima),
+        )
+
+    def __len__(self) -> int:
+        """Number of entries."""
+        return len(self.families) + len(self.summaries) + len(self.sums) + len(self.maxima)
+
     def union(self, other: Schema) -> Schema:
         """This schema and, behind its keys, those that only the other has."""
         return Schema(
@@ -60,15 +76,36 @@ class Schema:
             _union(self.maxima, other.maxima),
         )
 
-    def covers(self, other: Schema) -> bool:
-        """Whether the other schema holds nothing new."""
-        return self.union(other) == self
+    def minus(self, other: Schema) -> Schema:
+        """What only this schema has, in its order."""
+        return Schema(
+            _minus(self.families, other.families),
+            _minus(self.summaries, other.summaries),
+            _minus(self.sums, other.sums),
+            _minus(self.maxima, other.maxima),
+        )
+
+    @functools.cached_property
+    def ordered(self) -> Schema:
+        """The same entries in an order that does not depend on who recorded what first."""
+        return Schema(
+            tuple(sorted(self.families)),
+            tuple(sorted(self.summaries, key=lambda row: (row[0], row[1], row[2].value))),
+            tuple(sorted(self.sums)),
+            tuple(sorted(self.maxima)),
+        )
+
+    @functools.cached_property
+    def encoded(self) -> bytes:
+        """The schema as bytes for other ranks."""
+        rows = [(family, key, kind.value) for family, key, kind in self.summaries]
+        return json.dumps((self.families, rows, self.sums, self.maxima), separators=(",", ":")).encode()
 
     @functools.cached_property
     def identity(self) -> float:
         """52 bits of a hash: a whole number that float64 holds exactly."""
-        text = repr((self.families, [(f, k, t.value) for f, k, t in self.summaries], self.sums, self.maxima))
-        return float(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 12)
+        digest = hashlib.blake2b(self.encoded, digest_size=8).digest()
+        return float(int.from_bytes(digest, "little") >> 12)
 
     def rows_of(self, family: str) -> tuple[Places, tuple[Key, ...]]:
         """Where the summary rows of a family lie, and their keys."""
@@ -101,3 +138,8 @@ class Schema:
 
 def _union(first: tuple[T, ...], second: Iterable[T]) -> tuple[T, ...]:
     return tuple(dict.fromkeys((*first, *second)))
+
+
+def _minus(first: tuple[T, ...], second: Iterable[T]) -> tuple[T, ...]:
+    known = frozenset(second)
+    return tuple(entry for entry in first if entry not in known)

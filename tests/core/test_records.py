@@ -1,11 +1,8 @@
-"""Bundles of numbers, merged over time and over ranks."""
+"""Bundles of numbers, merged over time."""
 
 from __future__ import annotations
 
-import io
 import logging
-import math
-import pickle
 
 import pytest
 import torch
@@ -45,16 +42,16 @@ def test_exported_names_of_every_kind(kind, names):
     assert list(records(("k", kind)).metrics()) == names
 
 
-def test_time_and_ranks_differ_in_the_maxima_alone():
+def test_over_time_everything_adds_and_the_originals_stay():
     first = Records((("x", ReduceType.SUM),), rows([1, 2, 3, 4]), {"tokens": vector(1, 2)}, {"seconds": vector(3, 1)})
     second = Records(
         (("y", ReduceType.SUM),), rows([5, 6, 7, 8]), {"tokens": vector(10, 20)}, {"seconds": vector(2, 5)}
     )
-    for merged, seconds in ((first.merge(second), [5, 6]), (first.merge_rank(second), [3, 5])):
-        assert merged.keys == (("x", ReduceType.SUM), ("y", ReduceType.SUM))
-        assert merged.rows.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
-        assert merged.sums["tokens"].tolist() == [11, 22]
-        assert merged.maxima["seconds"].tolist() == seconds
+    merged = first.merge(second)
+    assert merged.keys == (("x", ReduceType.SUM), ("y", ReduceType.SUM))
+    assert merged.rows.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert merged.sums["tokens"].tolist() == [11, 22]
+    assert merged.maxima["seconds"].tolist() == [5, 6]
     assert first.sums["tokens"].tolist() == [1, 2]
     assert second.rows.tolist() == [[5, 6, 7, 8]]
 
@@ -68,15 +65,8 @@ def test_equal_keys_of_one_kind_are_pooled():
 def test_a_vector_of_another_width_is_an_error_and_not_a_broadcast():
     for field in ("sums", "maxima"):
         one, five = Records(**{field: {"v": torch.ones(1)}}), Records(**{field: {"v": torch.ones(5)}})
-        for merge in (one.merge, one.merge_rank):
-            with pytest.raises(ValueError, match="'v' has 1 values and 5"):
-                merge(five)
-
-
-def test_nan_is_larger_than_every_maximum():
-    first, second = Records(maxima={"t": vector(math.nan, 1.0)}), Records(maxima={"t": vector(5.0, math.nan)})
-    for merged in (first.merge_rank(second), second.merge_rank(first)):
-        assert merged.maxima["t"].isnan().all()
+        with pytest.raises(ValueError, match="'v' has 1 values and 5"):
+            one.merge(five)
 
 
 def clashes(caplog, *keys):
@@ -117,9 +107,7 @@ def test_a_conflict_ends_with_its_cause(caplog):
 def test_a_portable_copy_holds_no_more_than_its_numbers():
     big = torch.zeros(1000, 1000, dtype=torch.float64)
     portable = Records(sums={"row": big[3, :4]}, maxima={"count": torch.tensor([2**53 - 1])}).portable()
-    stream = io.BytesIO()
-    pickle.dump(portable, stream)
-    assert stream.tell() < 5000
+    assert portable.sums["row"].untyped_storage().nbytes() == 4 * 8
     assert portable.maxima["count"].tolist() == [2.0**53 - 1]
 
 

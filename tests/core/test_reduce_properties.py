@@ -11,11 +11,10 @@ import torch
 import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.reductions import over_ranks
 
-from areal_callbacks.core.packing import HEAD, Buffers, Plan, pack, sizes, unpack
 from areal_callbacks.core.records import Records
 from areal_callbacks.core.reduce import reduce
-from areal_callbacks.core.schema import Schema
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import ReduceType
 
@@ -91,37 +90,15 @@ def assert_same(metrics, reference):
         np.testing.assert_allclose(metrics[name], value, rtol=1e-9, atol=1e-6, err_msg=name)
 
 
-def gathered(ranks):
-    """The reduction's way for new keys, without communication."""
-    merged = Records()
-    for records in ranks:
-        merged = merged.merge_rank(records)
-    return merged
+def new_keys(ranks):
+    return over_ranks(*ranks)
 
 
-def packed(ranks):
-    """The reduction's way for known keys: buffers of every rank, combined by MAX and SUM."""
-    schema = Schema()
-    for records in reversed(ranks):  # an order that is no rank's own
-        schema = schema.union(Schema.of({"family": records}))
-    maximum, total = (size + 5 for size in sizes(schema))
-    filled = []
-    for records in ranks:
-        buffers = Buffers.sized(maximum, total, torch.device("cpu"))
-        pack(Plan.of(schema, Schema.of({"family": records})), {"family": records}, buffers)
-        assert buffers.maximum[:HEAD].eq(-math.inf).all()
-        assert not buffers.maximum.isnan().any()
-        filled.append(buffers)
-    reduced = torch.cat(
-        (
-            torch.stack([buffers.maximum for buffers in filled]).amax(0),
-            torch.stack([buffers.total for buffers in filled]).sum(0),
-        )
-    )
-    return unpack(schema, Buffers(reduced, maximum))["family"]
+def known_keys(ranks):
+    return over_ranks(*ranks, exports=2)
 
 
-WAYS = pytest.mark.parametrize("combine", [gathered, packed])
+WAYS = pytest.mark.parametrize("combine", [new_keys, known_keys])
 
 
 @quietly

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
+from support.reductions import over_ranks
 
 from areal_callbacks.core.records import Records
 from areal_callbacks.monitors.throughput.monitor import ThroughputMonitor
@@ -48,7 +48,7 @@ def export(*ranks: Rank) -> dict[str, float]:
 
 
 def reduce(*ranks: Rank) -> Records:
-    return functools.reduce(Records.merge_rank, [rank.monitor.collect() for rank in ranks])
+    return over_ranks(*(rank.monitor.collect() for rank in ranks))
 
 
 def derive(rank: Rank, records: Records) -> dict[str, float]:

@@ -1,0 +1,120 @@
+"""How the ranks of a group come to one schema, at a cost that does not grow with their number.
+
+Nearly always all ranks want the same keys, and a MAX of four numbers shows it: ``(h, -h)`` of a hash agree in their
+absolute values only if every rank has the same hash. Otherwise each rank puts the hash of what it wants into its place
+of one vector (8 bytes a rank), each *distinct* schema is sent once, by the first rank that has it, and everybody forms
+the same union. All of this is MAX: it needs no objects, and unlike a broadcast or a gather, which NCCL runs as a ring,
+its latency grows with the logarithm of the number of ranks.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from areal_callbacks.core.schema import Schema
+from areal_callbacks.safety.reporting import report_once
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+LIMIT = 4 << 20
+"""Bytes of distinct schemas that one agreement sends; the most common one is always among them."""
+
+
+_NOTHING = -1.0
+"""In place of a hash: this rank wants nothing."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks of a group, and the device on which they reduce."""
+
+    group: ProcessGroup
+    device: torch.device
+
+    def maximum(self, values: Tensor) -> Tensor:
+        """The elementwise maximum over all ranks, on the CPU: a collective."""
+        values = values.to(self.device)
+        dist.all_reduce(values, op=dist.ReduceOp.MAX, group=self.group)
+        return values.cpu()
+
+
+def agree(wanted: Schema, ranks: Ranks) -> Schema | None:
+    """The union of what the ranks want: a collective; all ranks return the same.
+
+    It lacks the rarest schemas if together they have more than :data:`LIMIT` bytes. ``wanted`` must be encodable, which
+    the caller tries before the first collective.
+
+    Returns:
+        None, on every rank, if a rank could not form the union.
+    """
+    common = _common(wanted, ranks)
+    return _common(_united(wanted, ranks), ranks) if common is None else common
+
+
+def _common(wanted: Schema, ranks: Ranks) -> Schema | None:
+    """What every rank wants if that is the same, though perhaps in another order; else None."""
+    hashes = wanted.identity, wanted.ordered.identity
+    signed = [sign * value for value in hashes for sign in (1.0, -1.0)]
+    highest, lowest, highest_ordered, lowest_ordered = ranks.maximum(_numbers(signed)).tolist()
+    if highest == -lowest:
+        return wanted
+    return wanted.ordered if highest_ordered == -lowest_ordered else None
+
+
+def _united(wanted: Schema, ranks: Ranks) -> Schema:
+    """The union of the distinct schemas; what this rank wants if it cannot form it, so that the ranks do not agree."""
+    schemas = list(_distinct(wanted.ordered, ranks))
+    try:
+        return functools.reduce(Schema.union, map(Schema.decode, schemas), Schema())
+    except Exception as error:  # noqa: BLE001 - the other ranks are waiting in the next collective
+        report_once("reduce:union", f"could not read the keys of other ranks: {error!r}")
+        return wanted
+
+
+def _distinct(wanted: Schema, ranks: Ranks) -> Iterator[bytes]:
+    """The distinct schemas that the ranks want, encoded, the most common first, up to the limit."""
+    owners = _owners(wanted, ranks)
+    mine = [owner == dist.get_rank(ranks.group) for owner in owners]
+    sizes = ranks.maximum(_numbers([len(wanted.encoded) * here for here in mine])).long().tolist()
+    ends = list(_within_limit(sizes))
+    sent = torch.zeros(ends[-1], dtype=torch.uint8, device="cpu")
+    for start, end in itertools.compress(zip([0, *ends], ends), mine):
+        sent[start:end] = torch.frombuffer(bytearray(wanted.encoded), dtype=torch.uint8)
+    received = ranks.maximum(sent).numpy().tobytes()
+    return (received[start:end] for start, end in zip([0, *ends], ends))
+
+
+def _owners(wanted: Schema, ranks: Ranks) -> list[int]:
+    """The rank that sends each distinct schema, in the order in which they are sent."""
+    hashes = [_NOTHING] * dist.get_world_size(ranks.group)
+    if wanted:
+        hashes[dist.get_rank(ranks.group)] = wanted.identity
+    gathered = ranks.maximum(_numbers(hashes)).tolist()
+    first: dict[float, int] = {}
+    for rank, value in enumerate(gathered):
+        first.setdefault(value, rank)
+    common = Counter(gathered)
+    common.pop(_NOTHING, None)
+    return [first[value] for value in sorted(common, key=lambda value: (-common[value], value))]
+
+
+def _within_limit(sizes: Iterable[int]) -> Iterator[int]:
+    """Where the parts of these sizes end, as long as they end within the limit; the first in any case."""
+    for place, end in enumerate(itertools.accumulate(sizes)):
+        if end > LIMIT and place:
+            return
+        yield end
+
+
+def _numbers(values: list[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64, device="cpu")
