@@ -9,7 +9,6 @@ its latency grows with the logarithm of the number of ranks.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -26,7 +25,7 @@ from areal_callbacks.safety.reporting import report_once
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-LIMIT = 4 << 20
+LIMIT = 1 << 20
 """Bytes of distinct schemas that one agreement sends; the most common one is always among them."""
 
 
@@ -73,9 +72,9 @@ def _common(wanted: Schema, ranks: Ranks) -> Schema | None:
 
 def _united(wanted: Schema, ranks: Ranks) -> Schema:
     """The union of the distinct schemas; what this rank wants if it cannot form it, so that the ranks do not agree."""
-    schemas = list(_distinct(wanted.ordered, ranks))
+    schemas = _distinct(wanted.ordered, ranks)
     try:
-        return functools.reduce(Schema.union, map(Schema.decode, schemas), Schema())
+        return Schema.union_of(map(Schema.decode, schemas))
     except Exception as error:  # noqa: BLE001 - the other ranks are waiting in the next collective
         report_once("reduce:union", f"could not read the keys of other ranks: {error!r}")
         return wanted

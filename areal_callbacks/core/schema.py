@@ -67,14 +67,23 @@ class Schema:
         """Number of entries."""
         return len(self.families) + len(self.summaries) + len(self.sums) + len(self.maxima)
 
+    @classmethod
+    def union_of(cls, schemas: Iterable[Schema]) -> Schema:
+        """The entries of all schemas, in the order in which they first occur."""
+        families: dict[str, None] = {}
+        summaries: dict[Row, None] = {}
+        sums: dict[Vector, None] = {}
+        maxima: dict[Vector, None] = {}
+        for schema in schemas:
+            families.update(dict.fromkeys(schema.families))
+            summaries.update(dict.fromkeys(schema.summaries))
+            sums.update(dict.fromkeys(schema.sums))
+            maxima.update(dict.fromkeys(schema.maxima))
+        return cls(tuple(families), tuple(summaries), tuple(sums), tuple(maxima))
+
     def union(self, other: Schema) -> Schema:
         """This schema and, behind its keys, those that only the other has."""
-        return Schema(
-            _union(self.families, other.families),
-            _union(self.summaries, other.summaries),
-            _union(self.sums, other.sums),
-            _union(self.maxima, other.maxima),
-        )
+        return Schema.union_of((self, other))
 
     def minus(self, other: Schema) -> Schema:
         """What only this schema has, in its order."""
@@ -134,10 +143,6 @@ class Schema:
     def maximum_width(self) -> int:
         """Values in all vectors that take the maximum."""
         return sum(width for *_, width in self.maxima)
-
-
-def _union(first: tuple[T, ...], second: Iterable[T]) -> tuple[T, ...]:
-    return tuple(dict.fromkeys((*first, *second)))
 
 
 def _minus(first: tuple[T, ...], second: Iterable[T]) -> tuple[T, ...]:

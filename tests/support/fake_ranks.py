@@ -53,6 +53,10 @@ class SimulatedGroup:
         """Seconds of CPU in this rank's code, without the simulation's own."""
         self._since = 0.0
 
+    def size(self) -> int:
+        """Number of ranks."""
+        return self.world.size
+
     @contextmanager
     def running(self) -> Iterator[None]:
         """Around this rank's code."""
@@ -135,7 +139,7 @@ class SimulatedWorld:
         with (
             mock.patch.object(dist, "all_reduce", self.all_reduce),
             mock.patch.object(dist, "get_rank", lambda group: group.rank),
-            mock.patch.object(dist, "get_world_size", lambda group: group.world.size),
+            mock.patch.object(dist, "get_world_size", lambda group: group.size()),
             mock.patch.object(dist, "get_backend_config", return_value="cpu:gloo"),
         ):
             yield
