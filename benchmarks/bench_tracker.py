@@ -50,17 +50,26 @@ def scalar_calls() -> dict[str, Callable[[], object]]:
         "scalar(reward=0.5)": lambda: tracker.scalar(reward=0.5),
         "scalar(reward=0.5), named tracker in a scope": lambda: scoped.scalar(reward=0.5),
         "scalar of three values": lambda: tracker.scalar(a=0.5, b=0.5, c=0.5),
+        "record_timing of nothing": lambda: timed(tracker),
     }
+
+
+def timed(tracker: StatsTracker) -> None:
+    with tracker.record_timing("step"):
+        pass
 
 
 def stat_calls() -> dict[str, Callable[[], object]]:
     tracker = StatsTracker()
     values, mask = torch.rand(8, 4096), torch.rand(8, 4096) < 0.7
+    thirteen = {f"metric_{index}": torch.rand(8, 4096) for index in range(13)}
     tracker.denominator(valid=mask)
     return {
         "denominator, 32,768 tokens": lambda: tracker.denominator(valid=mask),
         "stat AVG_MIN_MAX, 32,768 tokens": lambda: tracker.stat("valid", loss=values),
         "stat SUM, 32,768 tokens": lambda: tracker.stat("valid", ReduceType.SUM, total=values),
+        "stat of 13 such tensors": lambda: tracker.stat("valid", **thirteen),
+        "the same, one by one": lambda: [tracker.stat("valid", **{name: each}) for name, each in thirteen.items()],
         "values[mask] and four torch reductions": lambda: [
             getattr(values[mask].double(), name)() for name in ("sum", "numel", "amin", "amax")
         ],

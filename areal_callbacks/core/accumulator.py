@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from areal_callbacks.core.types import ReduceType
 from areal_callbacks.safety.reporting import report_once
 
 _FIRST_ROWS = 2
+_NOTHING: dict[str, list[float]] = {}
 
 
 class Accumulator:
@@ -24,31 +25,45 @@ class Accumulator:
         self._kinds: dict[str, ReduceType] = {}
         self._names: dict[str, str] = {}
         self._scalars: dict[str, list[float]] = {}
+        self._under: dict[str, dict[str, list[float]]] = {}
         self._blocks: dict[torch.device, _Block] = {}
 
     def add_scalars(self, prefix: str, values: Mapping[str, Any]) -> None:
         """Fold one number into each scalar ``prefix + name``; all or, if one of them is refused, none."""
-        found = {
-            prefix + name: value if value.__class__ is float else _number(name, value) for name, value in values.items()
-        }
-        numbers = {key: value for key, value in found.items() if value is not None}
-        new = [key for key in numbers if key not in self._scalars]
-        if new:
-            self._claim(dict.fromkeys(new, ReduceType.SCALAR))
-            self._scalars.update({key: list(EMPTY) for key in new})
-        for key, value in numbers.items():
+        known = self._under.get(prefix, _NOTHING)
+        for name, value in values.items():
+            if value.__class__ is not float or name not in known:
+                self._add_any_scalars(prefix, values)
+                return
+        for name, value in values.items():
+            summary = known[name]
+            summary[0] += value
+            summary[1] += 1.0
+
+    def _add_any_scalars(self, prefix: str, values: Mapping[str, Any]) -> None:
+        """Also what is no float yet, and keys that are new."""
+        found = {name: value if value.__class__ is float else _number(name, value) for name, value in values.items()}
+        numbers = {name: value for name, value in found.items() if value is not None}
+        known = self._under.setdefault(prefix, {})
+        if not known.keys() >= numbers.keys():
+            self._claim({prefix + name: ReduceType.SCALAR for name in numbers})
+            for name in numbers:
+                known[name] = self._scalars.setdefault(prefix + name, list(EMPTY))
+        for name, value in numbers.items():
             if isinstance(value, float):
-                summary = self._scalars[key]
-                summary[0] += value
-                summary[1] += 1.0
+                known[name][0] += value
+                known[name][1] += 1.0
             else:
-                self._block(value.device).add(key, value)
+                self._block(value.device).add([prefix + name], value.unsqueeze(0))
 
     def add_rows(self, reduce_type: ReduceType, rows: Mapping[str, Tensor]) -> None:
         """Fold ready summaries ``[4]`` into their keys; all or, on a conflict of kinds, none."""
         self._claim(dict.fromkeys(rows, reduce_type))
+        by_device: dict[torch.device, list[str]] = {}
         for key, row in rows.items():
-            self._block(row.device).add(key, row)
+            by_device.setdefault(row.device, []).append(key)
+        for device, keys in by_device.items():
+            self._block(device).add(keys, torch.stack([rows[key] for key in keys]))
 
     def take(self, key: str | None, reset: bool) -> Records:
         """Everything recorded, or only ``key``, and forget it if ``reset``."""
@@ -56,7 +71,7 @@ class Accumulator:
             [self._scalar_records(key), *(block.records(key, self._kinds) for block in self._blocks.values())]
         )
         if reset and key is None:
-            self._kinds, self._names, self._scalars, self._blocks = {}, {}, {}, {}
+            self._kinds, self._names, self._scalars, self._under, self._blocks = {}, {}, {}, {}, {}
         elif reset and key in self._kinds:
             self._forget(key)
         return records
@@ -93,6 +108,7 @@ class Accumulator:
         for name in output_names(key, self._kinds.pop(key)):
             del self._names[name]
         self._scalars.pop(key, None)
+        self._under.clear()  # made again from what is left
         for block in self._blocks.values():
             block.forget(key)
 
@@ -105,17 +121,30 @@ class _Block:
         self._places: dict[str, int] = {}
         self._free = list(reversed(range(_FIRST_ROWS)))
 
-    def add(self, key: str, row: Tensor) -> None:
+    def add(self, keys: Sequence[str], rows: Tensor) -> None:
+        """Merge rows ``[len(keys), 4]`` into those of the keys; in three operations where these follow each other, as
+        keys do that are always recorded together."""
+        places = [self._place(key) for key in keys]
+        first = places[0]
+        if places == list(range(first, first + len(places))):
+            merge_rows_(self._rows[first : first + len(places)], rows)
+        else:
+            for place, row in zip(places, rows):
+                merge_rows_(self._rows[place], row)
+
+    def _place(self, key: str) -> int:
+        """The row of a key; that of a new one is empty."""
         place = self._places.get(key)
-        if place is not None:
-            merge_rows_(self._rows[place], row)
-            return
-        if not self._free:
-            size = len(self._rows)
-            self._rows = _outlasting(torch.cat((self._rows, empty_rows(size, self._rows.device))))
-            self._free = list(reversed(range(size, 2 * size)))
-        place = self._places[key] = self._free.pop()
-        self._rows[place] = row
+        if place is None:
+            if not self._free:
+                self._double()
+            place = self._places[key] = self._free.pop()
+        return place
+
+    def _double(self) -> None:
+        size = len(self._rows)
+        self._rows = _outlasting(torch.cat((self._rows, empty_rows(size, self._rows.device))))
+        self._free = list(reversed(range(size, 2 * size)))
 
     def records(self, key: str | None, kinds: Mapping[str, ReduceType]) -> Records:
         places = self._places if key is None else {key: self._places[key]} if key in self._places else {}
@@ -128,6 +157,7 @@ class _Block:
     def forget(self, key: str) -> None:
         place = self._places.pop(key, None)
         if place is not None:
+            self._rows[place] = empty_rows(1, self._rows.device)[0]
             self._free.append(place)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from areal_callbacks.core.summary import summarise
+from areal_callbacks.core.summary import summarise_each
 from areal_callbacks.core.types import ReduceType
 
 _TENSOR_KINDS = (ReduceType.AVG_MIN_MAX, ReduceType.AVG, ReduceType.SUM, ReduceType.MIN, ReduceType.MAX)
@@ -35,7 +35,7 @@ def check_mask(mask: Tensor, name: str) -> None:
 
 def count_row(mask: Tensor) -> Tensor:
     """The row ``[4]`` of a denominator."""
-    return _row(mask, mask, ReduceType.DENOMINATOR)
+    return summarise_each({"": mask}, {"": mask}, ReduceType.DENOMINATOR)[""]
 
 
 def stat_rows(
@@ -48,7 +48,7 @@ def stat_rows(
     """
     for name, tensor in tensors.items():
         _check_values(tensor, masks[name], name)
-    return {prefix + name: _row(tensor, masks[name], kind) for name, tensor in tensors.items()}
+    return {prefix + name: row for name, row in summarise_each(tensors, masks, kind).items()}
 
 
 def _check_values(values: Tensor, mask: Tensor, name: str) -> None:
@@ -57,12 +57,3 @@ def _check_values(values: Tensor, mask: Tensor, name: str) -> None:
         raise ValueError(f"stat {name!r} must be a real tensor, got {got}")
     if values.shape != mask.shape:
         raise ValueError(f"stat {name!r} has shape {list(values.shape)}, the mask it belongs to {list(mask.shape)}")
-
-
-def _row(values: Tensor, mask: Tensor, kind: ReduceType) -> Tensor:
-    """On the device of the values, if that has float64."""
-    values = values.detach()
-    if values.device.type == "mps":
-        values = values.cpu()
-    # A copy to the host that does not wait would be read before it is complete.
-    return summarise(values, mask.to(values.device, non_blocking=values.device.type != "cpu"), kind)

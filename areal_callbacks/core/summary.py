@@ -1,58 +1,144 @@
 """Summaries: float64 rows (sum, count, minimum, maximum) that stand for any amount of data.
 
-A NaN among the values makes sum, minimum and maximum NaN, whatever the order; infinities are kept.
+A NaN among the values makes sum, minimum and maximum NaN, whatever the order; infinities are kept. What a mask leaves
+out is replaced, never multiplied away, so that NaN or infinite padding cannot reach the result.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from areal_callbacks.core.outside import Outside, is_plain, with_known_bits
 from areal_callbacks.core.types import ReduceType
 
 EMPTY = (0.0, 0.0, math.inf, -math.inf)
 """The summary of nothing: merging it changes nothing."""
 
 _CPU = torch.device("cpu")
+_MINIMUM, _MAXIMUM = 2, 3
+_WITH_MINIMUM = (ReduceType.AVG_MIN_MAX, ReduceType.MIN)
+_WITH_MAXIMUM = (ReduceType.AVG_MIN_MAX, ReduceType.MAX)
+_SMALL = 4096
+"""Elements up to which the number of operations decides about the time, not the memory that they read."""
+_AT_ONCE = 1 << 22
+"""Elements that are stacked, so that tensors of any size need little memory."""
 
 
 def empty_rows(count: int, device: torch.device = _CPU) -> Tensor:
     """``[count, 4]`` rows, each the summary of nothing; made on the device, because a copy to it waits for it."""
     rows = torch.zeros(count, 4, dtype=torch.float64, device=device)
-    rows[:, 2].fill_(math.inf)
-    rows[:, 3].fill_(-math.inf)
+    rows[:, _MINIMUM].fill_(math.inf)
+    rows[:, _MAXIMUM].fill_(-math.inf)
     return rows
 
 
 def merge_rows_(into: Tensor, other: Tensor) -> None:
     """Merge rows ``[..., 4]`` in place, on their device and without a host sync (``torch.minimum`` carries NaN)."""
-    into[..., :2] += other[..., :2]
-    into[..., 2] = torch.minimum(into[..., 2], other[..., 2])
-    into[..., 3] = torch.maximum(into[..., 3], other[..., 3])
+    minimum, maximum = into[..., _MINIMUM], into[..., _MAXIMUM]
+    into[..., :_MINIMUM].add_(other[..., :_MINIMUM])
+    torch.minimum(minimum, other[..., _MINIMUM], out=minimum)
+    torch.maximum(maximum, other[..., _MAXIMUM], out=maximum)
+
+
+def summarise_each(
+    tensors: Mapping[str, Tensor], masks: Mapping[str, Tensor], reduce_type: ReduceType
+) -> dict[str, Tensor]:
+    """Name → the summary ``[4]`` of a tensor over the mask of its name, on the tensor's device if that has float64.
+
+    Tensors under one mask are summarised together.
+    """
+    values = {name: _with_float64(tensor.detach()) for name, tensor in tensors.items()}
+    together: dict[tuple[int, torch.device], list[str]] = {}
+    for name, tensor in values.items():
+        together.setdefault((id(masks[name]), tensor.device), []).append(name)
+    rows: dict[str, Tensor] = {}
+    for (_, device), names in together.items():
+        # A copy to the host that does not wait would be read before it is complete.
+        mask = masks[names[0]].to(device, non_blocking=device.type != "cpu")
+        rows.update(zip(names, summarise_all([values[name] for name in names], mask, reduce_type).unbind()))
+    return rows
+
+
+def _with_float64(tensor: Tensor) -> Tensor:
+    """Where float64 exists."""
+    return tensor.cpu() if tensor.device.type == "mps" else tensor
 
 
 def summarise(values: Tensor, mask: Tensor, reduce_type: ReduceType) -> Tensor:
-    """Summarise the masked elements of a tensor as a row ``[4]`` on its device, without a host sync.
+    """The summary ``[4]`` of one tensor; see :func:`summarise_all`."""
+    return summarise_all([values], mask, reduce_type)[0]
 
-    Masked-out elements are replaced, never multiplied away, so that NaN or infinite padding cannot reach the result.
+
+def summarise_all(tensors: Sequence[Tensor], mask: Tensor, reduce_type: ReduceType) -> Tensor:
+    """The summaries ``[len(tensors), 4]`` of the masked elements of tensors, on their device, without a host sync.
+
     Columns that nobody reads for this reduce type keep their neutral values.
+
+    Args:
+        tensors: real, of the mask's shape and on its device.
+        mask: bool.
+        reduce_type: decides what is computed.
     """
-    if not values.numel():
-        return empty_rows(1, values.device)[0]
-    count = mask.sum().double()
-    nothing, infinity = torch.zeros_like(count), torch.full_like(count, math.inf)
+    if not mask.numel():
+        return empty_rows(len(tensors), mask.device)
     if reduce_type is ReduceType.DENOMINATOR:
-        return torch.stack((nothing, count, infinity, -infinity))
-    values = values.double()
-    total = torch.where(mask, values, 0.0).sum()
-    lowest, highest = infinity, -infinity
-    if reduce_type in (ReduceType.AVG_MIN_MAX, ReduceType.MIN):
-        lowest = torch.where(mask, values, math.inf).amin()
-    if reduce_type in (ReduceType.AVG_MIN_MAX, ReduceType.MAX):
-        highest = torch.where(mask, values, -math.inf).amax()
-    return torch.stack((total, count, lowest, highest))
+        count = mask.sum().double()
+        zero, infinity = torch.zeros_like(count), torch.full_like(count, math.inf)
+        return torch.stack((zero, count, infinity, -infinity)).expand(len(tensors), 4)
+    numbers = [with_known_bits(values) for values in tensors]
+    if (len(numbers) == 1 or mask.numel() > _SMALL) and is_plain(mask) and all(map(is_plain, numbers)):
+        return _one_by_one(numbers, mask, reduce_type)
+    step = max(1, _AT_ONCE // mask.numel())
+    parts = [numbers[start : start + step] for start in range(0, len(numbers), step)]
+    rows = [_stacked(torch.stack(part).reshape(len(part), -1), mask.reshape(-1), reduce_type) for part in parts]
+    return rows[0] if len(rows) == 1 else torch.cat(rows)
+
+
+def _one_by_one(tensors: Sequence[Tensor], mask: Tensor, reduce_type: ReduceType) -> Tensor:
+    """For the CPU: the elements of one tensor stay in its cache from one operation to the next."""
+    count, outside = mask.sum().double(), Outside(mask)
+    lowest, highest = _neutral(count, reduce_type)
+    numbers: list[Tensor] = []
+    for values in tensors:
+        inside = outside.zero(values)
+        total = inside.sum(dtype=torch.float64)
+        if reduce_type in _WITH_MINIMUM:
+            lowest = outside.fill_infinite_(inside).amin().double()
+        if reduce_type in _WITH_MAXIMUM:
+            highest = outside.fill_infinite_(inside, negative=True).amax().double()
+        numbers += total, count, lowest, highest
+    return torch.stack(numbers).view(-1, 4)
+
+
+def _stacked(tensors: Tensor, mask: Tensor, reduce_type: ReduceType) -> Tensor:
+    """For accelerators and few elements: the number of operations does not grow with the number of tensors.
+
+    Args:
+        tensors: ``[number of tensors, elements]``.
+        mask: ``[elements]``.
+        reduce_type: decides what is computed.
+    """
+    outside = ~mask
+    total = tensors.masked_fill(outside, 0.0).sum(1, dtype=torch.float64)
+    count = mask.sum(dtype=torch.float64).expand_as(total)
+    lowest, highest = _neutral(count, reduce_type)
+    if reduce_type in _WITH_MINIMUM:
+        lowest = tensors.masked_fill(outside, math.inf).amin(1).double()
+    if reduce_type in _WITH_MAXIMUM:
+        highest = tensors.masked_fill(outside, -math.inf).amax(1).double()
+    return torch.stack((total, count, lowest, highest), 1)
+
+
+def _neutral(count: Tensor, reduce_type: ReduceType) -> tuple[Tensor, Tensor]:
+    """Minimum and maximum where they are not computed; anything where they are."""
+    return (
+        count if reduce_type in _WITH_MINIMUM else torch.full_like(count, math.inf),
+        count if reduce_type in _WITH_MAXIMUM else torch.full_like(count, -math.inf),
+    )
 
 
 def summarise_number(value: Tensor) -> Tensor:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import torch
@@ -22,6 +20,7 @@ from areal_callbacks.core.masks import Masks
 from areal_callbacks.core.records import Records, output_names
 from areal_callbacks.core.scope import Scope, ScopeBlock
 from areal_callbacks.core.stat_rows import check_mask, count_row, stat_rows, tensor_kind
+from areal_callbacks.core.timing import Timing
 from areal_callbacks.core.types import ReduceType
 
 if TYPE_CHECKING:
@@ -161,16 +160,13 @@ class StatsTracker:
         with self._lock:
             self._formula_sums.add(formula, key, sums)
 
-    @contextlib.contextmanager
-    def record_timing(self, key: str) -> Iterator[None]:
+    def record_timing(self, key: str) -> Timing:
         """Record the wall-clock seconds of the block as the scalar ``timeperf/<key>``, whatever the scope and name."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            seconds = time.perf_counter() - start
-            with self._lock:
-                self._accumulator.add_scalars(TIMING_PREFIX, {key: seconds})
+        return Timing(self._record_seconds, key)
+
+    def _record_seconds(self, key: str, seconds: float) -> None:
+        with self._lock:
+            self._accumulator.add_scalars(TIMING_PREFIX, {key: seconds})
 
     # -- scopes
 

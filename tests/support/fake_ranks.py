@@ -163,7 +163,7 @@ class _Rank(threading.Thread):
             self._wait()
             with self._group.running():
                 self.result = self._job(self._group)
-        except BaseException as error:  # noqa: BLE001 - proceed() raises it
+        except BaseException as error:
             self._error = error
         self._ended = True
         self._back.release()
