@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.reductions import over_ranks
 from torch import nn
 
 from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
@@ -136,7 +137,7 @@ def check_monitor(make: Callable[[], MonitorCase]) -> None:
         case.train()
     two = case.monitor.collect().portable()
     assert case.numbers(one.merge(one)) == case.numbers(two)
-    assert case.numbers(one.merge_rank(one)).keys() == case.numbers(one).keys()
+    assert case.numbers(over_ranks(one, one)).keys() == case.numbers(one).keys()
     case.monitor.fail(RuntimeError("planted"))
     assert case.monitor.failed
     case.train()
