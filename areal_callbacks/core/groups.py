@@ -17,7 +17,7 @@ OwnGroup: TypeAlias = Any
 
 
 def as_group(group: object, name: str = "reduce_group") -> Group:
-    """A group that this process belongs to; None, for this process alone, where ``new_group`` gave it no part.
+    """A group that this process belongs to; None, for this process alone, where ``new_group`` left it out.
 
     Raises:
         ValueError: not a process group.

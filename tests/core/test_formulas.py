@@ -79,7 +79,7 @@ def test_two_formulas_share_a_key_and_one_formula_has_many():
     }
 
 
-def test_a_recorded_value_makes_way_for_a_derived_one_with_a_message(caplog):
+def test_a_derived_value_replaces_a_recorded_one_with_a_message(caplog):
     tracker = StatsTracker()
     record(tracker, DATA)
     tracker.scalar(**{"loss/rms": 100.0})

@@ -33,7 +33,7 @@ def take_groups(world):
     return as_group(world) is world, as_group(first) is first, as_group(first) is None, as_group(None) is None
 
 
-def test_a_rank_that_a_group_leaves_out_stands_alone(two_ranks):
+def test_a_rank_that_a_group_leaves_out_reduces_alone(two_ranks):
     assert two_ranks.run(take_groups) == [(True, True, False, True), (True, False, True, True)]
 
 

@@ -133,8 +133,11 @@ def record_in_two_groups(world):
     tracker.scalar(reduce_group=alone, x=float(rank))
     tracker.scalar(reduce_group=pair, x=float(rank))  # the last one counts
     exports.append(tracker.export(reduce_group=world))
-    tracker.scalar(x=float(rank))  # an export forgets the group
-    exports.append(tracker.export(reduce_group=world))
+    for key in (None, "x"):  # an export forgets the group
+        tracker.scalar(reduce_group=alone, x=float(rank))
+        exports.append(tracker.export(key, reduce_group=world))
+        tracker.scalar(x=float(rank))
+        exports.append(tracker.export(reduce_group=world))
     if rank == 0:
         tracker.scalar(reduce_group=pair, x=1.0)  # the other rank's x belongs to the group of the export
     else:
@@ -145,7 +148,7 @@ def record_in_two_groups(world):
 
 def test_the_last_group_of_a_key_counts_until_the_export(two_ranks):
     for rank, exports in enumerate(two_ranks.run(record_in_two_groups)):
-        assert exports == [(rank, 2.0), (0.5, 4.0), (0.5, 2.0), (2.0, 2.0)]
+        assert exports == [(rank, 2.0), (0.5, 4.0), *[(rank, 1.0), (0.5, 2.0)] * 2, (2.0, 2.0)]
 
 
 def record_outside_a_group(world):

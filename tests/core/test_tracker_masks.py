@@ -191,7 +191,7 @@ def test_an_export_of_a_denominator_forgets_its_masks_alone():
 # -- masks that no stat comes for
 
 
-def test_masks_that_are_never_used_do_not_pile_up(caplog):
+def test_masks_that_are_never_used_are_bounded(caplog):
     tracker = StatsTracker()
     for number in range(MOST_WAITING + 45):
         tracker.denominator(m=tokens(number % 4))

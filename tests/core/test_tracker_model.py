@@ -208,7 +208,7 @@ def play(both_ranks, calls, export):
 
 def run_programs(world, programs):
     rank = dist.get_rank(world)
-    # "self" of the second rank is a group that it has no part in, as new_group returns it
+    # "self" of the second rank is a group that leaves it out, as new_group returns it
     groups, exported = {"pair": dist.new_group([0, 1]), "self": dist.new_group([0])}, []
     for number, (rounds, name) in enumerate(programs):
         twins = Twins(f"{name}{number}", groups)

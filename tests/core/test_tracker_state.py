@@ -70,6 +70,21 @@ def test_the_default_device_and_dtype_do_not_matter():
     assert (values["lr"], values["a/max"], values["c/min"], values["d/avg"]) == (0.5, 3.0, 1.0, 2.0)
 
 
+def test_recording_reads_nothing_back_from_the_device():
+    """Tensors without data: whatever asks for a value of theirs raises."""
+    tracker = StatsTracker()
+    with torch.device("meta"):
+        for _ in range(3):
+            for _ in range(2):
+                tracker.denominator(valid=torch.ones(2, 4, dtype=torch.bool))
+            for _ in range(3):
+                tracker.stat("valid", x=torch.ones(2, 4), y=torch.ones(2, 4, dtype=torch.bfloat16))
+            tracker.stat_compact(torch.ones(4, dtype=torch.bool), ReduceType.SUM, z=torch.ones(4))
+            tracker.scalar(loss=torch.ones(()))
+    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+        tracker.export()
+
+
 def tensor_bytes(root):
     """Bytes of the distinct tensor storages that can be reached from an object."""
     storages, seen, queue = {}, set(), [root]
