@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from areal_callbacks.flops import blocks
+from areal_callbacks.flops.attention import multi_head_latent_attention
 from areal_callbacks.flops.blocks import Macs, projection, unweighted
 from areal_callbacks.flops.estimator import Block
 from areal_callbacks.flops.feed_forwards import experts, mlp
@@ -162,6 +163,26 @@ def mixture_of_attention_heads(layer: Layer) -> Iterable[Block]:
         hidden_size=hidden, intermediate_size=width, num_experts=number, num_experts_per_tok=selected, gated=False
     )
     return [Block(routed + Macs(2 * hidden * width, 2 * selected * width), mask=CAUSAL, name="attention")]
+
+
+def two_latent_attentions(layer: Layer) -> Iterable[Block]:
+    """The two attention blocks of a LongCat-Flash layer, each followed by a dense MLP (arXiv 2509.01322)."""
+    dense, attention = mlp()(layer), multi_head_latent_attention(layer)
+    assert isinstance(dense, Macs)
+    return [Block(2 * attention, name="attention"), Block(2 * dense, name="mlp")]
+
+
+def experts_beside_zero_experts(layer: Layer) -> Macs:
+    """Experts of which some, the ``zero_expert_num`` last, put out their input (LongCat-Flash).
+
+    How many real ones a token selects depends on the router: counted is the share that they have of all.
+    """
+    fields, hidden = layer.fields, layer.fields.integer("hidden_size")
+    real, zero = fields.integer("n_routed_experts"), fields.integer("zero_expert_num", default=0)
+    size = fields.integer("moe_intermediate_size")
+    expert = blocks.feed_forward(hidden_size=hidden, intermediate_size=size).per_token
+    selected = fields.integer("num_experts_per_tok") * expert * real // (real + zero)
+    return Macs(hidden * (real + zero) + selected, unused=real * expert - selected)
 
 
 def dbrx_attention(layer: Layer) -> Macs:

@@ -72,7 +72,10 @@ class ModelWork:
 
     @property
     def active_parameters(self) -> int:
-        """Weights of matrices that a token is multiplied with; without embedding lookups, norms and biases."""
+        """Weights of matrices that a token is multiplied with, without embedding lookups, norms and biases.
+
+        Weights that several layers share count each time; of an encoder–decoder, those of both sides.
+        """
         return sum(row.active_weights for row in self.rows)
 
     @property

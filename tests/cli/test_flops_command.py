@@ -96,7 +96,7 @@ def test_a_registered_formula(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"model_type": "bert"}, "no FLOPs formula"),
+        ({"model_type": "resnet"}, "no FLOPs formula"),
         ({}, "no FLOPs formula"),
         ([1], "config.json: expected a mapping of keys to values, got [1]"),
         ("{", "config.json: malformed JSON"),

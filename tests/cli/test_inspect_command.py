@@ -61,12 +61,16 @@ def test_a_directory_with_a_configuration(tmp_path: Path) -> None:
     assert re.search(r"FLOPs: [\d,]+ to train on one sequence of 4,096 tokens", result.output)
 
 
-def test_a_json_file_and_a_family_without_a_formula(tmp_path: Path) -> None:
+def test_a_json_file(tmp_path: Path) -> None:
     fields = {"model_type": "jetmoe", "num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 32}
     result = run(write(tmp_path / "tiny.json", fields | {"num_local_experts": 4, "num_experts_per_tok": 2}))
     assert result.exit_code == 0
     assert cells(result.output, "TopKGating") == ["(main)", "0-1", "JetMoeTopKGating", "top-k of logits", "4", "2"]
+<<<<<<< HEAD
     assert "no formula for jetmoe; register_flops_estimator adds one" in result.output
+=======
+    assert "to train on one sequence of 4,096 tokens" in result.output
+>>>>>>> flops
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import torch
 from support.flops_references import build_config
 
 from areal_callbacks.flops import get_flops_estimator
-from areal_callbacks.flops.megatron import megatron_flops_estimator, megatron_t5_flops_estimator, unknown_work
+from areal_callbacks.flops.megatron import megatron_flops_estimator, unknown_work
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # importing megatron.core warns about Apex, and about what torch deprecates
@@ -206,106 +206,6 @@ def test_unknown_symbols_of_a_pattern_have_a_reason() -> None:
     assert "'X'" in str(unknown_work(fields, hybrid_pattern="M*X-"))
     with pytest.raises(ValueError, match="2 symbols for 4 layers"):
         megatron_flops_estimator(fields, vocab_size=500, hybrid_pattern="M*")
-
-
-@pytest.mark.parametrize("latent", [None, 24])
-def test_hybrid_models_equal_the_hugging_face_formula(latent: int | None) -> None:
-    mamba = {"mamba_num_heads": 4, "mamba_head_dim": 32}
-    ours = transformer_config(
-        **mamba,
-        mamba_state_dim=16,
-        mamba_num_groups=2,
-        num_query_groups=2,
-        kv_channels=16,
-        ffn_hidden_size=96,
-        moe_ffn_hidden_size=24,
-        num_moe_experts=8,
-        moe_router_topk=3,
-        moe_shared_expert_intermediate_size=48,
-        moe_latent_size=latent,
-        gated_linear_unit=False,
-        is_hybrid_model=True,
-    )
-    theirs = {
-        "model_type": "nemotron_h",
-        "hidden_size": 64,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 16,
-        "vocab_size": 500,
-        "layers_block_type": ["mamba", "attention", "mlp", "moe"],
-        **mamba,
-        "ssm_state_size": 16,
-        "n_groups": 2,
-        "conv_kernel": 4,
-        "intermediate_size": 96,
-        "moe_intermediate_size": 24,
-        "n_routed_experts": 8,
-        "num_experts_per_tok": 3,
-        "moe_shared_expert_intermediate_size": 48,
-        "moe_latent_size": latent,
-    }
-    expected = get_flops_estimator(build_config(theirs))
-    assert expected is not None
-    assert megatron_flops_estimator(ours, vocab_size=500, hybrid_pattern="M*-E") == expected
-
-
-def test_sparse_attention_equals_the_hugging_face_formula() -> None:
-    theirs, ours = ARCHITECTURES["deepseek_v3"]
-    shape = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 4, "vocab_size": 500}
-    index = {"index_n_heads": 2, "index_head_dim": 8, "index_topk": 3}
-    expected = get_flops_estimator(build_config({"model_type": "deepseek_v32", **shape, **theirs, **index}))
-    sparse = {f"dsa_indexer_{name}": value for name, value in zip(("n_heads", "head_dim", "topk"), index.values())}
-    fields = SimpleNamespace(**vars(transformer_config(**dict(ours))) | sparse)
-    fields.experimental_attention_variant = "dsa"
-    assert expected is not None
-    assert megatron_flops_estimator(fields, vocab_size=500) == expected
-
-
-def test_bert_equals_the_hugging_face_formula() -> None:
-    ours = transformer_config(ffn_hidden_size=96, gated_linear_unit=False)
-    theirs = {
-        "model_type": "bert",
-        "hidden_size": 64,
-        "num_attention_heads": 4,
-        "num_hidden_layers": 4,
-        "intermediate_size": 96,
-        "vocab_size": 500,
-    }
-    assert megatron_flops_estimator(ours, vocab_size=500, bidirectional=True) == get_flops_estimator(theirs)
-
-
-def test_t5_equals_the_hugging_face_formula() -> None:
-    common = {"kv_channels": 24, "ffn_hidden_size": 96, "gated_linear_unit": False}
-    encoder, decoder = transformer_config(**common), transformer_config(**common)
-    encoder.num_layers = 3
-    theirs = {
-        "model_type": "t5",
-        "d_model": 64,
-        "num_heads": 4,
-        "d_kv": 24,
-        "num_layers": 3,
-        "num_decoder_layers": 4,
-        "d_ff": 96,
-        "feed_forward_proj": "relu",
-        "vocab_size": 500,
-    }
-    estimate = megatron_t5_flops_estimator(encoder, decoder, vocab_size=500)
-    assert estimate is not None
-    assert estimate == get_flops_estimator(theirs)
-    assert megatron_t5_flops_estimator(SimpleNamespace(heterogeneous_block_specs=True), decoder, vocab_size=5) is None
-
-
-def test_further_tokens_are_counted_on_demand() -> None:
-    """By hand: the last layer again, two hidden states to one, the head."""
-    fields = {"num_query_groups": 2, "ffn_hidden_size": 96, "mtp_num_layers": 2}
-    config = SimpleNamespace(**COMMON, gated_linear_unit=True, **fields)
-    without = megatron_flops_estimator(config, vocab_size=500)
-    with_them = megatron_flops_estimator(config, vocab_size=500, multi_token_prediction=True)
-    assert without is not None
-    assert with_them is not None
-    layer = 10 * (64 * 16 * (4 * 2 + 2 * 2) + 3 * 64 * 96) + 55 * 2 * 64
-    assert with_them(10) - without(10) == 6 * 2 * (layer + 10 * (2 * 64 * 64 + 64 * 500))
 
 
 def test_a_pattern_of_the_wrong_length_is_an_error() -> None:

@@ -26,6 +26,8 @@ AS_WRITTEN = [
 ]  # fmt: skip
 """Types whose published files leave out what their configuration classes derive."""
 VARIANTS_AS_WRITTEN = [name for name, (model_type, _) in VARIANTS.items() if model_type in AS_WRITTEN]
+WITHOUT_DEFAULTS = ("deepseek_ocr2", "deepseek_ocr2_text", "deepseek_v2", "dots1", "esm", "kimi_k2", "lfm2_moe")
+"""Types whose configuration class has no complete defaults, or that have none."""
 NEEDED_OF_EVERY_MODEL = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 
@@ -113,6 +115,13 @@ def test_an_unknown_composite_resolves_by_its_text_configuration() -> None:
     text = tiny_fields("llama")
     assert get_flops_estimator({"model_type": "some_vision_model", "text_config": text}) == get_flops_estimator(text)
     assert get_flops_estimator({"model_type": "some_vision_model", "text_config": {"model_type": "other"}}) is None
+
+
+@pytest.mark.parametrize("model_type", [name for name in ARCHITECTURES if name not in WITHOUT_DEFAULTS])
+def test_default_configurations_have_all_fields(model_type: str) -> None:
+    estimate = get_flops_estimator(CONFIG_MAPPING[model_type]())
+    assert estimate is not None
+    assert estimate(64) > 0
 
 
 @pytest.mark.parametrize("model_type", COMPOSITES)

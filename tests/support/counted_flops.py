@@ -48,6 +48,7 @@ ON_CPU = (
     "deberta-v2",
     "esm",
     "jetmoe",
+    "longcat_flash",
     "nllb-moe",
     "openai-gpt",
     "opt",

@@ -27,6 +27,7 @@ LEFT_OUT = {
     "rwkv": "elementwise recurrence",
     "recurrent_gemma": "elementwise recurrence",
     "esm": "contact head",
+    "longcat_flash": "selection of zero experts beyond their share",
     **dict.fromkeys(("deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa"), "predicted tokens"),
     **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "mellum", "nemotron_h"), "predicted tokens"),
     **dict.fromkeys(COMPOSITES, "towers of other modalities"),

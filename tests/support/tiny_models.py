@@ -140,6 +140,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
         "no_rope_layers": [1, 0, 1, 0],
         "interleave_moe_layer_step": 2,
     },
+    "longcat_flash": {"zero_expert_num": 0},
     "modernbert-decoder": {"local_attention": 10},
     "deberta": _DISENTANGLED,
     "deberta-v2": _DISENTANGLED | {"position_buckets": 6},

@@ -24,6 +24,12 @@ from areal_callbacks.flops.layers import Stack, together
 _ERNIE = {"num_experts": "moe_num_experts", "num_experts_per_tok": "moe_k"}
 _ARIA = {"num_experts": "moe_num_experts", "num_experts_per_tok": "moe_topk"}
 _DBRX = {"hidden_size": "d_model", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
+_LONGCAT = {
+    "num_hidden_layers": "num_layers",
+    "intermediate_size": "ffn_hidden_size",
+    "moe_intermediate_size": "expert_ffn_hidden_size",
+    "num_experts_per_tok": "moe_topk",
+}
 _GEMMA4 = Stack(
     families.gemma4_attention,
     families.gemma4_layer_parts,
@@ -59,6 +65,7 @@ FAMILIES: Mapping[str, Stack] = {
         is_dense=families.llama4_dense,
         dense=mlp("intermediate_size_mlp"),
     ),
+    "longcat_flash": Stack(families.two_latent_attentions, families.experts_beside_zero_experts, names=_LONGCAT),
     "mimo_v2_flash": Stack(families.mimo_attention, experts(), declared, is_dense=dense_declared, dense=GATED_MLP),
     "modernbert-decoder": Stack(MHA, GATED_MLP, declared, head=masked_language_model_head()),
 }

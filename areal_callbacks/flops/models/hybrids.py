@@ -95,7 +95,7 @@ HYBRIDS: Mapping[str, Stack] = {
     "mamba2": _only_mamba(
         mixers={LINEAR: mamba2}, names={"mamba_num_heads": "num_heads", "mamba_head_dim": "head_dim"}
     ),
-    "minimax": Stack(GQA_OWN_HEAD_DIM, EXPERTS, windowed_if_set(declared), mixers={LINEAR: lightning_attention}),
+    "minimax": Stack(GQA, EXPERTS, windowed_if_set(declared), mixers={LINEAR: lightning_attention}),
     "nemotron_h": Stack(
         GQA_OWN_HEAD_DIM,
         None,

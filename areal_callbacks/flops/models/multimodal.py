@@ -92,7 +92,6 @@ COMPOSITES: Mapping[str, str] = {
     "nemotron_h_omni": "nemotron_h",
     "ovis2": "qwen2",
     "paddleocr_vl": "paddleocr_vl_text",
-    "paligemma": "gemma",
     "perception_lm": "llama",
     "pp_chart2table": "qwen2",
     "qianfan_ocr": "qwen3",
