@@ -66,11 +66,7 @@ def test_a_json_file(tmp_path: Path) -> None:
     result = run(write(tmp_path / "tiny.json", fields | {"num_local_experts": 4, "num_experts_per_tok": 2}))
     assert result.exit_code == 0
     assert cells(result.output, "TopKGating") == ["(main)", "0-1", "JetMoeTopKGating", "top-k of logits", "4", "2"]
-<<<<<<< HEAD
-    assert "no formula for jetmoe; register_flops_estimator adds one" in result.output
-=======
     assert "to train on one sequence of 4,096 tokens" in result.output
->>>>>>> flops
 
 
 @pytest.mark.slow
