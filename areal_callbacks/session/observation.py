@@ -196,8 +196,9 @@ def _find_device(parts: Sequence[nn.Module]) -> torch.device:
 
 def _find_model_config(parts: Sequence[nn.Module]) -> Any:
     """The configuration of the outermost model that has one with a ``model_type``."""
+    problem = "the configuration of a module cannot be read, it tells no FLOPs"
     modules = (module for part in parts for module in part.modules())
-    configs = (getattr(module, "config", None) for module in modules)
+    configs = (attempt("flops:config", problem, getattr, module, "config", None) for module in modules)
     return next((config for config in configs if getattr(config, "model_type", None)), None)
 
 

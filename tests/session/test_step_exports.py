@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import multiprocessing
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.sessions import open_session, read_rows
 
 from areal_callbacks import MetricsSession
 from areal_callbacks.session.step_exports import StepExports
-from areal_callbacks.writers.jsonl import MetricsRecord, read_metrics
 
 
-def written(folder: Path) -> list[tuple[int, float]]:
+def read_values(folder: Path) -> list[tuple[int, float]]:
     """Step and value of every row."""
-    if not (folder / "metrics.jsonl").exists():
-        return []
-    records = read_metrics(folder / "metrics.jsonl")
-    return [(record.step, record.metrics["value"]) for record in records if isinstance(record, MetricsRecord)]
-
-
-def session(folder: Path, every: int = 1) -> MetricsSession:
-    return MetricsSession(output_dir=folder, every=every, report=False)
+    return [(step, row["value"]) for step, row in read_rows(folder)]
 
 
 def record_and_step(run: MetricsSession, exports: StepExports, value: float) -> None:
@@ -32,7 +23,7 @@ def record_and_step(run: MetricsSession, exports: StepExports, value: float) -> 
 
 
 def test_steps_merge_until_the_host_logs(tmp_path):
-    with session(tmp_path, every=2) as run:
+    with open_session(tmp_path, every=2) as run:
         exports = StepExports(run)
         for value in (1.0, 2.0, 3.0, 4.0, 5.0):
             record_and_step(run, exports, value)
@@ -41,11 +32,11 @@ def test_steps_merge_until_the_host_logs(tmp_path):
         exports.finish()
         assert exports.metrics(None) == {"value": 5.0}
         assert exports.progress == 5
-    assert written(tmp_path) == [(50, 2.5), (5, 5.0)]
+    assert read_values(tmp_path) == [(50, 2.5), (5, 5.0)]
 
 
 def test_what_is_recorded_after_the_last_step_comes_with_the_end(tmp_path):
-    with session(tmp_path) as run:
+    with open_session(tmp_path) as run:
         exports = StepExports(run)
         record_and_step(run, exports, 1.0)
         exports.metrics(1)
@@ -57,24 +48,21 @@ def test_what_is_recorded_after_the_last_step_comes_with_the_end(tmp_path):
 
 
 def test_without_a_tracker_every_reduction_is_a_row(tmp_path):
-    with session(tmp_path, every=2) as run:
+    with open_session(tmp_path, every=2) as run:
         exports = StepExports(run, files_only=True)
         for value in range(1, 6):
             record_and_step(run, exports, float(value))
-        assert written(tmp_path) == [(2, 1.5)]  # the next waits for a log call that might bring the loss
+        assert read_values(tmp_path) == [(2, 1.5)]  # the next waits for a log call that might bring the loss
         exports.metrics(1000, {"loss": 0.5})
-        assert written(tmp_path) == [(2, 1.5), (5, 3.5)]
+        assert read_values(tmp_path) == [(2, 1.5), (5, 3.5)]
         exports.reduce()
         exports.flush()
-    assert written(tmp_path) == [(2, 1.5), (5, 3.5), (5, 5.0)]
-    hosts = [
-        record.metrics.get("loss") for record in read_metrics(tmp_path / "metrics.jsonl") if hasattr(record, "metrics")
-    ]
-    assert hosts == [None, 0.5, None]
+    assert read_values(tmp_path) == [(2, 1.5), (5, 3.5), (5, 5.0)]
+    assert [row.get("loss") for _, row in read_rows(tmp_path)] == [None, 0.5, None]
 
 
 def test_uneven_ranks_meet_at_the_end_and_count_anew(tmp_path):
-    with session(tmp_path, every=2) as run:
+    with open_session(tmp_path, every=2) as run:
         exports = StepExports(run)
         with exports.uneven():
             for value in (1.0, 2.0, 3.0):
@@ -88,7 +76,7 @@ def test_uneven_ranks_meet_at_the_end_and_count_anew(tmp_path):
 
 
 def test_uneven_ranks_do_not_meet_after_an_exception(tmp_path):
-    with session(tmp_path) as run:
+    with open_session(tmp_path) as run:
         exports = StepExports(run)
         with pytest.raises(RuntimeError, match="no more"):
             _fail_inside(run, exports)
@@ -112,7 +100,7 @@ def _fail_inside(run: MetricsSession, exports: StepExports) -> None:
     ],
 )
 def test_the_step_of_the_tail(logged, then, expected, tmp_path):
-    with session(tmp_path) as run:
+    with open_session(tmp_path) as run:
         exports = StepExports(run)
         for step, is_ours in logged:
             if is_ours:
@@ -123,39 +111,17 @@ def test_the_step_of_the_tail(logged, then, expected, tmp_path):
         assert exports.tail_step == expected
 
 
-SCRIPT = """
-import sys
-from areal_callbacks import MetricsSession
-from areal_callbacks.session.step_exports import StepExports
-
-session = MetricsSession(output_dir=sys.argv[1], report=False)
-exports = StepExports(session)
-for value in (1.0, 2.0):
-    session.tracker.scalar(value=value)
-    exports.boundary()
-if sys.argv[2] == "raise":
-    raise RuntimeError("no more")
-"""
-
-
-@pytest.mark.parametrize("how", ["return", "raise"])
-def test_what_nobody_has_taken_is_written_at_exit(how, tmp_path):
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path), how], capture_output=True, check=False)
-    assert done.returncode == (how == "raise")
-    assert written(tmp_path) == [(2, 1.5)]
-
-
 def _do_nothing() -> None:
     pass
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the run's own threads do not matter here
 def test_a_forked_worker_writes_nothing_when_it_ends(tmp_path):
-    with session(tmp_path) as run:
+    with open_session(tmp_path) as run:
         exports = StepExports(run)
         record_and_step(run, exports, 1.0)
         worker = multiprocessing.get_context("fork").Process(target=_do_nothing)
         worker.start()
         worker.join(30)
         assert worker.exitcode == 0
-        assert written(tmp_path) == []
+        assert read_values(tmp_path) == []

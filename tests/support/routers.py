@@ -6,6 +6,8 @@ from typing import Any
 
 from torch import nn
 
+from areal_callbacks.monitors.moe_balance.routers import find_routers
+
 
 class DemoTopKRouter(nn.Module):
     """Only its attributes matter here."""
@@ -29,3 +31,8 @@ def tree(names: dict[str, nn.Module] | list[str]) -> nn.Module:
             module = module._modules[piece]
         module.add_module(last, names[name] if isinstance(names, dict) else DemoTopKRouter())
     return root
+
+
+def find_places(model: nn.Module | list[nn.Module]) -> dict[str, tuple[str, int]]:
+    """Stack and layer of every router by its name."""
+    return {router.name: (router.stack, router.layer) for router in find_routers(model)}

@@ -83,3 +83,22 @@ def test_experts_beyond_the_routers_number_are_reported(caplog: pytest.LogCaptur
     assert messages(caplog) == [
         "TokenChoiceTopKRouter chose experts beyond its 3: those assignments are left out of moe_balance"
     ]
+
+
+def test_a_router_that_becomes_unreadable_costs_itself_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """Part of its assignments would pass for all of them."""
+    model, data = ToyMoE(), batches(3)
+    expected = by_hand(model, data)
+    router = model.layers["2"].router
+    intact = router.forward
+    observed = Observed(model)
+    model(data[0])
+    router.forward = lambda hidden: _renamed(intact(hidden))
+    model.layers["2"].forward = lambda hidden: router(hidden.reshape(-1, WIDTH)) and hidden
+    model(data[1])
+    del router.forward, model.layers["2"].forward
+    model(data[2])
+    counted = observed.counts()
+    assert counted.keys() == {"/0", "/1", "/3"}
+    assert [counted["/0"], counted["/1"]] == [expected["/0"], expected["/1"]]
+    assert len(messages(caplog)) == 1

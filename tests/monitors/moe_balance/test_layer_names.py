@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from support.routers import tree
+from support.routers import find_places, tree
 from support.toy_moe import ToyMoE
-from torch import nn
 
 from areal_callbacks.monitors.moe_balance import layer_names
 from areal_callbacks.monitors.moe_balance.routers import find_routers
-
-
-def find_places(model: nn.Module | list[nn.Module]) -> dict[str, tuple[str, int]]:
-    return {router.name: (router.stack, router.layer) for router in find_routers(model)}
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from support.routers import DemoTopKRouter, tree
+from support.routers import DemoTopKRouter, find_places, tree
 from support.toy_moe import Block, ToyMoE
 from torch import nn
 
 from areal_callbacks.monitors.moe_balance.routers import find_routers, find_unrecognised_routers
-
-
-def find_places(model: nn.Module | list[nn.Module]) -> dict[str, tuple[str, int]]:
-    return {router.name: (router.stack, router.layer) for router in find_routers(model)}
 
 
 def test_a_module_that_two_parts_hold_is_found_once() -> None:
