@@ -76,22 +76,6 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
-class Compressed:
-    """A query sees one key for each ``ratio`` complete tokens before it, itself included (DeepSeek-V4)."""
-
-    ratio: int
-    limit: int | None = None
-
-    def pairs(self, length: int) -> int:
-        """Visited pairs: Σ over the positions t = 1 … L of min(t // ratio, limit)."""
-        keys = length // self.ratio
-        if self.limit is None or keys <= self.limit:
-            return self.ratio * keys * (keys - 1) // 2 + keys * (length % self.ratio + 1)
-        first = self.limit * self.ratio
-        return self.ratio * self.limit * (self.limit - 1) // 2 + self.limit * (length - first + 1)
-
-
-@dataclass(frozen=True, slots=True)
 class Relative:
     """Every token meets the relative positions from −reach to reach that occur in the sequence (DeBERTa)."""
 

@@ -13,13 +13,29 @@ from hypothesis import strategies as st
 from areal_callbacks.flops import blocks, estimator
 from areal_callbacks.flops.blocks import Macs
 from areal_callbacks.flops.estimator import Block, TrainingFlops, training_flops
-from areal_callbacks.flops.masks import causal_pairs
+from areal_callbacks.flops.masks import Band, Bidirectional, Causal, Chunked, Relative, Sliding, causal_pairs
 
 
 @given(length=st.integers(0, 60), window=st.integers(1, 70))
 def test_causal_pairs_are_those_of_the_mask(length: int, window: int) -> None:
     distance = np.arange(length)[:, None] - np.arange(length)[None, :]
     assert causal_pairs(length, window) == int(((distance >= 0) & (distance < window)).sum())
+
+
+@given(length=st.integers(0, 60), size=st.integers(1, 70))
+def test_pairs_of_the_other_masks(length: int, size: int) -> None:
+    query, key = np.arange(length)[:, None], np.arange(length)[None, :]
+    visited = {
+        Causal(): key <= query,
+        Sliding(size): (key <= query) & (query - key < size),
+        Chunked(size): (key <= query) & (key // size == query // size),
+        Bidirectional(): key == key + 0 * query,
+        Band(size): abs(query - key) <= size,
+    }
+    for mask, seen in visited.items():
+        assert mask.pairs(length) == int(seen.sum())
+        assert TrainingFlops(0, 0, (), ((mask, 6),), once=5)(length) == (6 * int(seen.sum()) + 5 if length else 0)
+    assert Relative(size).pairs(length) == sum(2 * min(length, size) for _ in range(length))
 
 
 @given(length=st.integers(0, 10**6), a=st.integers(0, 10**15), b=st.integers(0, 10**9), c=st.integers(0, 10**9))
@@ -48,6 +64,7 @@ def test_integers_of_arrays_are_lengths_and_do_not_overflow() -> None:
 
 def test_the_representation_shows_the_coefficients() -> None:
     assert repr(TrainingFlops(1, 2, ((128, 3),))) == "TrainingFlops(a=1, b=2, windows=((128, 3),))"
+    assert repr(TrainingFlops(1, 0, once=4)) == "TrainingFlops(a=1, b=0, windows=(), once=4)"
     with pytest.raises(dataclasses.FrozenInstanceError):
         TrainingFlops(1, 2).a = 3  # type: ignore[misc]
 
