@@ -28,14 +28,14 @@ _SCRIPTS = (
 
 def render(data: Mapping[str, Any], title: str) -> str:
     """The page. ``data`` and ``title`` stay text whatever they hold; only the scripts of this package may run."""
-    scripts = [_read("vendor", "uPlot.iife.min.js"), _application()]
+    scripts = [_read("vendor", "uPlot.iife.min.js"), _join_scripts()]
     parts = {
         "title": html.escape(title),
-        "policy": _policy(scripts),
+        "policy": _write_policy(scripts),
         "licence": _read("vendor", "LICENSE"),
         "styles": "\n".join([_read("vendor", "uPlot.min.css"), _read("template", "style.css")]),
         "uplot": scripts[0],
-        "data": _inert_json(data),
+        "data": _dump_inert_json(data),
         "application": scripts[1],
     }
     # One pass over the template: what was filled in is never looked at again.
@@ -52,13 +52,13 @@ def _read(folder: str, name: str) -> str:
     return files("areal_callbacks.report").joinpath(folder, name).read_text(encoding="utf-8")
 
 
-def _application() -> str:
+def _join_scripts() -> str:
     """The template's scripts share one scope, closed to the outside."""
     sources = "\n".join(_read("template", name) for name in _SCRIPTS)
     return f'(() => {{\n"use strict";\n{sources}\n}})();'
 
 
-def _policy(scripts: list[str]) -> str:
+def _write_policy(scripts: list[str]) -> str:
     """Nothing is loaded from anywhere, and no other script runs."""
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts
@@ -66,7 +66,7 @@ def _policy(scripts: list[str]) -> str:
     return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:"
 
 
-def _inert_json(data: Mapping[str, Any]) -> str:
+def _dump_inert_json(data: Mapping[str, Any]) -> str:
     """JSON without a character that could end the element it stands in."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     for character in "<>&":

@@ -85,9 +85,9 @@ class JsonlWriter:
 
     def write(self, export: Export) -> None:
         """One ``metrics`` line and a line per (stack, number of experts)."""
-        metrics = _numbers({**export.host, **export.metrics})
+        metrics = _select_numbers({**export.host, **export.metrics})
         line = {"kind": "metrics", "step": int(export.step), "time": export.time or time.time(), "metrics": metrics}
-        self._append([line, *_expert_lines(int(export.step), export.expert_loads or ())])
+        self._append([line, *_encode_loads(int(export.step), export.expert_loads or ())])
 
     def close(self) -> None:
         """Close the file; again does nothing."""
@@ -124,13 +124,13 @@ def read_metrics(path: str | Path) -> Iterator[Record]:
                 yield record
 
 
-def _numbers(scalars: Mapping[str, Any]) -> dict[str, float | str]:
+def _select_numbers(scalars: Mapping[str, Any]) -> dict[str, float | str]:
     """What is a number; a host may also report a word, which must not cost the other scalars their line."""
     numbers = {str(key): as_number(value) for key, value in scalars.items()}
     return {key: as_json_number(number) for key, number in numbers.items() if number is not None}
 
 
-def _expert_lines(step: int, loads: ExpertLoads | Iterable[LayerLoads]) -> Iterator[dict[str, Any]]:
+def _encode_loads(step: int, loads: ExpertLoads | Iterable[LayerLoads]) -> Iterator[dict[str, Any]]:
     groups: dict[tuple[str, int], list[LayerLoads]] = {}
     for layer in loads:
         groups.setdefault((layer.stack, len(layer.counts)), []).append(layer)
@@ -143,12 +143,12 @@ def _expert_lines(step: int, loads: ExpertLoads | Iterable[LayerLoads]) -> Itera
             "stack": stack,
             "layers": [layer.layer for layer in layers],
             "experts": experts,
-            "counts": base64.b64encode(zlib.compress(_little_endian(array(_TYPE_CODES[dtype], counts)))).decode(),
+            "counts": base64.b64encode(zlib.compress(_encode_counts(array(_TYPE_CODES[dtype], counts)))).decode(),
             "dtype": dtype,
         }
 
 
-def _little_endian(values: array[int]) -> bytes:
+def _encode_counts(values: array[int]) -> bytes:
     if sys.byteorder == "big":
         values.byteswap()
     return values.tobytes()
@@ -162,7 +162,7 @@ def _decode(line: dict[str, Any]) -> Record | None:
         return RunRecord(float(line["time"]), redact(dict(line["config"])))
     if kind == "metrics":
         metrics = {key: float(value) for key, value in line["metrics"].items()}
-        return MetricsRecord(_step(line), float(line["time"]), metrics)
+        return MetricsRecord(_read_step(line), float(line["time"]), metrics)
     return _decode_loads(line) if kind == "expert_loads" else None
 
 
@@ -175,10 +175,10 @@ def _decode_loads(line: dict[str, Any]) -> ExpertLoadsRecord:
     if len(values) != len(layers) * experts:
         raise ValueError(f"{len(values)} counts for {len(layers)} layers of {experts} experts")
     rows = [values[row * experts : (row + 1) * experts].tolist() for row in range(len(layers))]
-    return ExpertLoadsRecord(_step(line), str(line["stack"]), layers, experts, rows)
+    return ExpertLoadsRecord(_read_step(line), str(line["stack"]), layers, experts, rows)
 
 
-def _step(line: Mapping[str, Any]) -> int:
+def _read_step(line: Mapping[str, Any]) -> int:
     step = int(line["step"])
     if abs(step) >= 2**63:
         raise ValueError(f"step {step} has more than 64 bits")
@@ -190,7 +190,7 @@ def _end_last_line(path: Path) -> None:
     if not path.is_file():
         return
     with path.open("r+b") as file:
-        start = _last_line_start(file.seek(0, 2), file)
+        start = _find_last_line(file.seek(0, 2), file)
         file.seek(start)
         last = file.read()
         if not last:
@@ -201,7 +201,7 @@ def _end_last_line(path: Path) -> None:
             file.truncate(start)
 
 
-def _last_line_start(end: int, file: Any, block: int = 1 << 16) -> int:
+def _find_last_line(end: int, file: Any, block: int = 1 << 16) -> int:
     """The position after the last line end, found from the back: a long run's file is large."""
     while end > 0:
         begin = max(0, end - block)

@@ -53,7 +53,9 @@ def as_json_number(number: float) -> float | str:
 
 
 def _redact_mapping(config: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-    return {str(key): REDACTED if _is_secret(str(key), value) else _safe(value, depth) for key, value in config.items()}
+    return {
+        str(key): REDACTED if _is_secret(str(key), value) else _make_safe(value, depth) for key, value in config.items()
+    }
 
 
 def _is_secret(key: str, value: object) -> bool:
@@ -65,11 +67,11 @@ def _is_secret(key: str, value: object) -> bool:
     return isinstance(value, str) and bool(_TOKEN_KEY.fullmatch(name)) and not _VOCABULARY_KEY.fullmatch(name)
 
 
-def _safe(value: object, depth: int) -> Any:
+def _make_safe(value: object, depth: int) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, enum.Enum):
-        return _safe(value.value, depth)
+        return _make_safe(value.value, depth)
     if isinstance(value, Real) and (number := as_number(value)) is not None:
         return as_json_number(number)
     if not isinstance(value, str) and depth > 0:
@@ -78,7 +80,7 @@ def _safe(value: object, depth: int) -> Any:
         if is_dataclass(value) and not isinstance(value, type):
             return _redact_mapping({field.name: getattr(value, field.name) for field in fields(value)}, depth - 1)
         if isinstance(value, list | tuple | set | frozenset):
-            return [_safe(item, depth - 1) for item in _ordered(value)]
+            return [_make_safe(item, depth - 1) for item in _sort_sets(value)]
     return _redact_text(str(value))
 
 
@@ -87,6 +89,6 @@ def _redact_text(text: str) -> str:
     return _KNOWN_SHAPE.sub(REDACTED, _ASSIGNED.sub(rf"\1{REDACTED}", text))
 
 
-def _ordered(items: Iterable[Any]) -> Iterable[Any]:
+def _sort_sets(items: Iterable[Any]) -> Iterable[Any]:
     """Sets in an order that is the same in every run."""
     return sorted(items, key=str) if isinstance(items, set | frozenset) else items

@@ -49,7 +49,7 @@ class SwanlabWriter:
 
     def open(self, run: Run) -> None:
         """Begin a run, unless there is one; RuntimeError if that is another logger's: SwanLab has one per process."""
-        client = current_swanlab_run()
+        client = find_swanlab_run()
         if id(client) in _own_runs:
             raise RuntimeError("another logger has a run open, and SwanLab has one per process")
         if client is None:
@@ -114,7 +114,7 @@ class SwanlabGuest:
 
     def open(self, run: Run) -> None:
         """Find the host's run; RuntimeError without one."""
-        self._run = _log_into(self._host.open("SwanLab run", current_swanlab_run), run)
+        self._run = _log_into(self._host.open("SwanLab run", find_swanlab_run), run)
 
     def write(self, export: Export) -> None:
         """The heat map, if one is due, and the single experts."""
@@ -129,7 +129,7 @@ class SwanlabGuest:
             self._run.log_report(step=self._last_step)
 
 
-def current_swanlab_run() -> Any:
+def find_swanlab_run() -> Any:
     """The run that is open in this process, or None."""
     import swanlab
 

@@ -98,7 +98,7 @@ class TrackioGuest:
 
     def open(self, run: Run) -> None:
         """Find the host's run; RuntimeError without one."""
-        client = self._host.open("Trackio run", current_trackio_run)
+        client = self._host.open("Trackio run", find_trackio_run)
         self._patches.wrap(client, "log", self._around_log)
         self._run = _log_into(client, run)
 
@@ -118,7 +118,7 @@ class TrackioGuest:
         yield Call(({**waiting, **metrics}, *args), kwargs)
 
 
-def current_trackio_run() -> Any:
+def find_trackio_run() -> Any:
     """The run that is open in this thread or coroutine, or None."""
     from trackio import context_vars
 

@@ -45,7 +45,7 @@ class WandbWriter:
 
     def open(self, run: Run) -> None:
         """Begin a run, unless there is one."""
-        client = current_wandb_run()
+        client = find_wandb_run()
         if client is None or client.id in _own_runs:
             client = self._begin(run)
             self._owner = True
@@ -84,7 +84,7 @@ class WandbWriter:
             config=redact(run.config),
             dir=None if "WANDB_DIR" in os.environ else str(run.output_dir),
             # By default W&B gives back the run that is open.
-            reinit="create_new" if current_wandb_run() is not None else None,
+            reinit="create_new" if find_wandb_run() is not None else None,
         )
         mode = _choose_mode(self._config.mode)
         if mode in _NEED_A_SERVER:
@@ -109,7 +109,7 @@ class WandbGuest:
 
     def open(self, run: Run) -> None:
         """Find the host's run; RuntimeError without one."""
-        self._run = _log_into(self._host.open("W&B run", current_wandb_run), run)
+        self._run = _log_into(self._host.open("W&B run", find_wandb_run), run)
 
     def write(self, export: Export) -> None:
         """The table, if one is due."""
@@ -129,7 +129,7 @@ class WandbGuest:
             self._run.log_report(commit=False)
 
 
-def current_wandb_run() -> Any:
+def find_wandb_run() -> Any:
     """The run that is open in this process, or None."""
     import wandb
 

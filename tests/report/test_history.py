@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -113,3 +115,9 @@ def test_a_long_run_keeps_spread_snapshots_with_the_worst_and_the_last(tmp_path:
     assert max(np.diff(kept)) <= 4
     assert all(list(shot.counts["", 0]) == [shot.step] * 2 for shot in history.snapshots)
     assert history.load_exports == steps
+
+
+def test_reading_and_building_load_no_torch() -> None:
+    """`areal-callbacks report` starts at once."""
+    code = "import sys, areal_callbacks.report, areal_callbacks.charts.recovery; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,6 +13,7 @@ import os
 import shutil
 import socket
 import struct
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -52,6 +53,8 @@ def offline_trackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
     monkeypatch.setattr(socket.socket, "connect", local_only)
     yield tmp_path / "run"
+    if "wandb" in sys.modules:  # it reads the environment once, and the next test has another
+        sys.modules["wandb"].teardown()
     assert attempts == []
 
 

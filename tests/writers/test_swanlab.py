@@ -16,7 +16,7 @@ from support.tracker_conformance import RunConformance, publish
 from areal_callbacks.config.options import MoEBalanceConfig, SwanlabConfig
 from areal_callbacks.core.expert_loads import ExpertLoads
 from areal_callbacks.core.types import Export, Run
-from areal_callbacks.writers.swanlab import SwanlabGuest, SwanlabWriter, current_swanlab_run
+from areal_callbacks.writers.swanlab import SwanlabGuest, SwanlabWriter, find_swanlab_run
 from areal_callbacks.writers.tracker_runs import HostRun
 
 OFFLINE = SwanlabConfig(mode="offline", project="p")
@@ -133,7 +133,7 @@ def test_a_run_that_is_open_already_is_used_and_stays_open(offline_trackers: Pat
         writer.open(Run(offline_trackers))
         writer.write(Export(40, {"a": 1.0}))
         writer.close()
-        assert current_swanlab_run() is host
+        assert find_swanlab_run() is host
     finally:
         host.finish()
     assert swanlab_rows(offline_trackers) == {40: {"a": 1.0}}

@@ -18,7 +18,7 @@ from areal_callbacks.config.options import MoEBalanceConfig, WandbConfig
 from areal_callbacks.core.expert_loads import ExpertLoads
 from areal_callbacks.core.types import Export, Run
 from areal_callbacks.writers.tracker_runs import HostRun
-from areal_callbacks.writers.wandb import WandbGuest, WandbWriter, current_wandb_run
+from areal_callbacks.writers.wandb import WandbGuest, WandbWriter, find_wandb_run
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*use of fork:DeprecationWarning",  # the client starts its service from a process with threads
@@ -145,7 +145,7 @@ def test_a_run_that_is_open_already_is_used_and_stays_open(offline_trackers: Pat
         writer.write(Export(40, {"a": 1.0}, loads(1)))
         host.log({"loss": 2.0})
         writer.close()
-        assert current_wandb_run() is host
+        assert find_wandb_run() is host
     finally:
         host.finish()
     file = wandb_file(offline_trackers.parent, host.id)
