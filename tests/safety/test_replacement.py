@@ -173,7 +173,7 @@ def test_what_replaces_a_function_of_a_class_is_a_function() -> None:
 
 
 def test_a_wrapped_class_is_still_understood_by_argument_parsers() -> None:
-    jsonargparse = pytest.importorskip("jsonargparse")
+    import jsonargparse
 
     class Trainer:
         def __init__(self, depth: int = 1, name: str = "a") -> None:
