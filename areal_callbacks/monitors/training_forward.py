@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils.module_tracker import ModuleTracker
 
+from areal_callbacks.monitors.captured import is_captured
 from areal_callbacks.safety.door import Observer
 from areal_callbacks.safety.hooks import Attachments
 
@@ -31,8 +32,8 @@ _BACKWARD = ModuleTracker()
 class TrainingForward(Observer):
     """Knows, while a forward runs, whether it is one that trains.
 
-    Asked where a model is entered: training mode, gradients enabled, not a recomputation inside backward. So
-    evaluation, ``no_grad`` forwards, generation and activation recomputation do not count, and what runs inside a
+    Asked where a model is entered: training mode, gradients enabled, not a recomputation inside backward, not traced.
+    So evaluation, ``no_grad`` forwards, generation and activation recomputation do not count, and what runs inside a
     counting forward does, also under reentrant checkpointing, which hides the gradients from inner modules.
 
     Two kinds of entries are watched: the outermost module that the loop calls, and inside it the models that take their
@@ -162,7 +163,8 @@ class _Entry:
 
     def __init__(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         self.module = module
-        self.trains = module.training and torch.is_grad_enabled() and not _is_recomputation()
+        is_trainable = module.training and torch.is_grad_enabled()
+        self.trains = is_trainable and not _is_recomputation() and not is_captured()
         self.is_read = False
         self.args, self.kwargs = (args, kwargs) if self.trains else ((), {})
 

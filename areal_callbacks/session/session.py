@@ -137,7 +137,7 @@ class MetricsSession:
             estimator=flops_estimator,
             hooks={"forward_methods": forward_methods, "ignored_calls": ignored_calls, "inputs_of": inputs_of},
         )
-        for part in [optimizer] if isinstance(optimizer, Optimizer) else optimizer or ():
+        for part in _list_optimizers(optimizer):
             self.observe_optimizer(part)
         return self
 
@@ -298,3 +298,10 @@ class MetricsSession:
                 self.emit(step)
         finally:
             self.close()
+
+
+def _list_optimizers(given: Any) -> Iterable[Optimizer]:
+    """None, one or several; what is neither torch's nor iterable is one."""
+    if given is None:
+        return ()
+    return given if isinstance(given, Iterable) and not isinstance(given, Optimizer) else (given,)

@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from areal_callbacks.monitors.captured import is_captured
 from areal_callbacks.monitors.moe_balance.contracts import RUNNING_COUNTS
 from areal_callbacks.monitors.moe_balance.counting import Counter, add_totals, count
 from areal_callbacks.monitors.moe_balance.routers import Router
@@ -52,7 +53,7 @@ class CountedRouter(Observer):
 
     def fail(self, error: BaseException) -> None:
         """Leave this router out, with one message for its class."""
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or is_captured():
             return  # a message would break the graph; an export tells that nothing was counted
         self.failed = True
         router, kind = self.router, type(self.router.module).__name__

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from areal_callbacks.monitors.captured import is_exporting
 from areal_callbacks.monitors.training_forward import TrainingForward
 from areal_callbacks.safety.door import attempt
 
@@ -87,7 +88,8 @@ def count(routed: Tensor, counter: Counter, switch: int) -> None:
         else:
             counts = counter.on(routed.device)
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
-        torch.ops.areal_callbacks.count_routed(routed, counts, switch)
+        if not is_exporting():
+            torch.ops.areal_callbacks.count_routed(routed, counts, switch)
     else:  # an operator call costs half as much as its body, and nothing intercepts operators here
         _count_routed(routed, counts, switch, *((counter.inner,) if counts is counter.home else ()))
 
@@ -100,7 +102,8 @@ def add_totals(totals: Tensor, counter: Counter, switch: int, sign: int) -> None
             totals = totals.to(counts.device)
         else:
             counts = counter.on(totals.device)
-    torch.ops.areal_callbacks.add_totals(totals, counts, switch, sign)
+    if not is_exporting():
+        torch.ops.areal_callbacks.add_totals(totals, counts, switch, sign)
 
 
 def take(counters: Sequence[Counter]) -> list[Tensor]:
