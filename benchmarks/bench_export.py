@@ -1,9 +1,10 @@
-"""What an export costs over two gloo processes, against two bare ``all_reduce`` calls of the same sizes.
+"""What an export costs over gloo processes, against two bare ``all_reduce`` calls of the same sizes.
 
-    python benchmarks/bench_export.py
+    python benchmarks/bench_export.py [processes]
 
-The export takes what was recorded, packs it, reduces MAX and SUM, unpacks and names every metric. Rounds of both are
-interleaved behind a barrier and the minimum is compared: the latency of gloo on a busy machine has several modes.
+The export takes what was recorded, packs it, reduces MAX and SUM, unpacks and names every metric. Rounds are
+interleaved behind a barrier and the minimum is compared: the latency of gloo on a busy machine has several modes. The
+first export is one that has to agree on its keys; where ranks differ, each has one key of its own.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 import gc
 import os
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.distributed as dist
@@ -27,7 +29,7 @@ METRICS, ROUNDS = (100, 500), 300
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Seconds that the slower rank took."""
+    """Seconds that the slowest rank took."""
     dist.barrier()
     start = time.perf_counter()
     call()
@@ -36,55 +38,69 @@ def timed(call: Callable[[], object]) -> float:
     return float(seconds)
 
 
-def measure(metrics: int) -> tuple[int, int, list[float], list[float], list[float]]:
-    """Buffer sizes in bytes, and the rounds of bare collectives, of an export over ranks, and of one without."""
-    tracker, mask, world = StatsTracker(f"bench{metrics}"), torch.ones(64, dtype=torch.bool), dist.group.WORLD
-    assert world is not None
-    values = {f"section/metric_{index}": torch.rand(64) for index in range(metrics)}
+class Case:
+    """A tracker with some metrics, and the ways to reduce them that are compared."""
 
-    def record() -> None:
-        tracker.stat_compact(mask, **values)
+    def __init__(self, metrics: int) -> None:
+        group = dist.group.WORLD
+        assert group is not None
+        self.group, self.tracker = group, StatsTracker(f"bench{metrics}")
+        self.mask = torch.ones(64, dtype=torch.bool)
+        self.values = {f"section/metric_{index}": torch.rand(64) for index in range(metrics)}
+        self.record()
+        self.export()
+        (self.channel,) = (each for name, each in _CHANNELS[group].items() if name.endswith(self.tracker.name))
+        self.buffers = [torch.zeros(size, dtype=torch.float64) for size in self.channel.capacity]
 
-    for _ in range(3):
-        record()
-        tracker.export(reduce_group=world)
-    maximum, total = _CHANNELS[world][f"tracker:{tracker.name}"].capacity
-    buffers = torch.zeros(maximum, dtype=torch.float64), torch.zeros(total, dtype=torch.float64)
+    def record(self, own: bool = False) -> None:
+        self.tracker.stat_compact(self.mask, **self.values)
+        if own:
+            self.tracker.stat_compact(self.mask, **{f"of_rank_{dist.get_rank()}": self.values["section/metric_0"]})
 
-    def bare() -> None:
-        dist.all_reduce(buffers[0], op=dist.ReduceOp.MAX)
-        dist.all_reduce(buffers[1])
+    def bare(self) -> None:
+        dist.all_reduce(self.buffers[0], op=dist.ReduceOp.MAX)
+        dist.all_reduce(self.buffers[1])
 
-    rounds: tuple[list[float], list[float], list[float]] = ([], [], [])
-    gc.disable()
-    for _ in range(ROUNDS):
-        rounds[0].append(timed(bare))
-        record()
-        rounds[1].append(timed(lambda: tracker.export(reduce_group=world)))
-        record()
-        rounds[2].append(timed(tracker.export))
-    gc.enable()
-    return maximum * 8, total * 8, *rounds
+    def export(self) -> None:
+        self.tracker.export(reduce_group=self.group)
+
+    def rounds(self) -> Iterator[dict[str, float]]:
+        """Seconds of each way, round by round."""
+        for _ in range(ROUNDS):
+            seconds = {"two all_reduces": timed(self.bare)}
+            for name, own in (("first export", False), ("first, keys differ", True)):
+                self.channel.forget()
+                self.record(own)
+                seconds[name] = timed(self.export)
+            self.channel.forget()
+            for name, export in (("", self.export), ("export", self.export), ("without group", self.tracker.export)):
+                self.record()
+                seconds[name] = timed(export)
+            yield seconds
 
 
-def rank_main(rank: int, store: str) -> None:
+def rank_main(rank: int, processes: int, store: str) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=processes)
     rows = []
     for metrics in METRICS:
-        maximum, total, bare, reduced, local = measure(metrics)
-        ratio = min(reduced) / min(bare)
-        figures = [min(bare), min(reduced), min(local), statistics.median(bare), statistics.median(reduced)]
-        rows.append((metrics, maximum, total, *(seconds * 1e6 for seconds in figures), ratio))
+        case = Case(metrics)
+        gc.disable()
+        rounds = list(case.rounds())
+        gc.enable()
+        names = [name for name in rounds[0] if name]
+        least = {name: min(each[name] for each in rounds) * 1e6 for name in names}
+        middle = {name: statistics.median(each[name] for each in rounds) * 1e6 for name in names}
+        sizes = "/".join(str(buffer.nbytes) for buffer in case.buffers)
+        rows.append((metrics, sizes, "minimum", *least.values(), least["export"] / least["two all_reduces"]))
+        rows.append((metrics, sizes, "median", *middle.values(), middle["export"] / middle["two all_reduces"]))
     if rank == 0:
-        headers = (
-            *("metrics", "MAX bytes", "SUM bytes", "two all_reduces, min µs", "export, min µs"),
-            *("export without group, min µs", "two all_reduces, median µs", "export, median µs", "ratio of minima"),
-        )
-        print(tabulate(rows, headers, floatfmt=("d", "d", "d", *[".0f"] * 5, ".2f")))
+        headers = ("metrics", "MAX/SUM bytes", "µs", *names, "export / two all_reduces")
+        print(f"{processes} processes", tabulate(rows, headers, floatfmt=("d", "", "", *[".0f"] * 5, ".2f")), sep="\n")
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
+    processes = int(sys.argv[1]) if sys.argv[1:] else 2
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(rank_main, (os.path.join(folder, "store"),), nprocs=2)
+        mp.spawn(rank_main, (processes, os.path.join(folder, "store")), nprocs=processes)

@@ -24,6 +24,10 @@ Row: TypeAlias = tuple[str, str, ReduceType]
 Vector: TypeAlias = tuple[str, str, int]
 """(family, name, width)."""
 
+# Enum members find their values, and values their members, in Python.
+_TEXT = {kind: kind.value for kind in ReduceType}
+_KIND = {text: kind for kind, text in _TEXT.items()}
+
 
 @dataclass(frozen=True)
 class Schema:
@@ -58,7 +62,7 @@ class Schema:
         families, summaries, sums, maxima = json.loads(data)
         return cls(
             tuple(families),
-            tuple((family, key, ReduceType(kind)) for family, key, kind in summaries),
+            tuple((family, key, _KIND[kind]) for family, key, kind in summaries),
             tuple((family, name, width) for family, name, width in sums),
             tuple((family, name, width) for family, name, width in maxima),
         )
@@ -99,7 +103,7 @@ class Schema:
         """The same entries in an order that does not depend on who recorded what first."""
         return Schema(
             tuple(sorted(self.families)),
-            tuple(sorted(self.summaries, key=lambda row: (row[0], row[1], row[2].value))),
+            tuple(sorted(self.summaries, key=lambda row: (row[0], row[1], _TEXT[row[2]]))),
             tuple(sorted(self.sums)),
             tuple(sorted(self.maxima)),
         )
@@ -107,7 +111,7 @@ class Schema:
     @functools.cached_property
     def encoded(self) -> bytes:
         """The schema as bytes for other ranks."""
-        rows = [(family, key, kind.value) for family, key, kind in self.summaries]
+        rows = [(family, key, _TEXT[kind]) for family, key, kind in self.summaries]
         return json.dumps((self.families, rows, self.sums, self.maxima), separators=(",", ":")).encode()
 
     @functools.cached_property
