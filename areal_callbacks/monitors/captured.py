@@ -15,7 +15,7 @@ is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambd
 
 def is_captured() -> bool:
     """TorchScript or FX traces the model, or its tensors have no values; for code that is not compiled."""
-    if torch._C._get_tracing_state() is not None or fx._is_fx_tracing_flag:
+    if torch._C._get_tracing_state() is not None or getattr(fx, "_is_fx_tracing_flag", False):
         return True
     if not torch._C._len_torch_dispatch_stack():
         return False

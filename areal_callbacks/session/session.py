@@ -20,6 +20,7 @@ from areal_callbacks.core.records import Records
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import Export, Run
 from areal_callbacks.flops.registry import Estimator
+from areal_callbacks.monitors.throughput.optimizer_steps import list_optimizers
 from areal_callbacks.safety.door import attempt, guarded_entry
 from areal_callbacks.session import open_sessions
 from areal_callbacks.session.exporter import Exporter
@@ -137,7 +138,7 @@ class MetricsSession:
             estimator=flops_estimator,
             hooks={"forward_methods": forward_methods, "ignored_calls": ignored_calls, "inputs_of": inputs_of},
         )
-        for part in _list_optimizers(optimizer):
+        for part in list_optimizers(optimizer):
             self.observe_optimizer(part)
         return self
 
@@ -163,10 +164,7 @@ class MetricsSession:
         self._observation.throughput.end()
 
     def may_end(self) -> None:
-        """Training work has ended here if a training forward comes next, and goes on if ``end`` does.
-
-        For hosts that do not tell whether an optimizer step follows a backward.
-        """
+        """Training work has ended here if a training forward comes next, and goes on if ``end`` does."""
         self._observation.throughput.may_end()
 
     @contextlib.contextmanager
@@ -298,10 +296,3 @@ class MetricsSession:
                 self.emit(step)
         finally:
             self.close()
-
-
-def _list_optimizers(given: Any) -> Iterable[Optimizer]:
-    """None, one or several; what is neither torch's nor iterable is one."""
-    if given is None:
-        return ()
-    return given if isinstance(given, Iterable) and not isinstance(given, Optimizer) else (given,)

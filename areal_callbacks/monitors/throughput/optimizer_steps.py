@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
@@ -50,6 +50,13 @@ class OptimizerSteps(Observer):
         self._depth -= 1
         if self._depth == 0:
             self._end()
+
+
+def list_optimizers(given: Any) -> Iterable[Optimizer]:
+    """None, one or several as several; what is neither torch's nor iterable is one."""
+    if given is None:
+        return ()
+    return given if isinstance(given, Iterable) and not isinstance(given, Optimizer) else (given,)
 
 
 def _is_stepping(optimizer: Optimizer) -> bool:
