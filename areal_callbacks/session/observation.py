@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -88,7 +89,7 @@ class Observation(Observer):
         flops, peak = self._config.flops, None
         if flops.enabled:
             self._estimated = _find_model_config(parts) if estimator is None else None
-            estimator = estimator or _find_estimator(self._estimated)
+            estimator = estimator or _find_estimator(self._estimated, _find_model_class(parts))
             peak = flops.peak_flops or _find_peak(device)
         return ThroughputMonitor(
             device,
@@ -202,9 +203,16 @@ def _find_model_config(parts: Sequence[nn.Module]) -> Any:
     return next((config for config in configs if getattr(config, "model_type", None)), None)
 
 
-def _find_estimator(config: Any) -> Estimator | None:
+def _find_model_class(parts: Sequence[nn.Module]) -> str:
+    """Name of the outermost class of transformers, which tells the head. A wrapper forwards only attributes."""
+    modules = (module for part in parts for module in part.modules())
+    return next((type(module).__name__ for module in modules if hasattr(type(module), "base_model_prefix")), "")
+
+
+def _find_estimator(config: Any, model_class: str) -> Estimator | None:
     problem = "no FLOPs can be estimated, they are left out"
-    found = None if config is None else attempt("flops:estimator", problem, get_flops_estimator, config)
+    find = functools.partial(get_flops_estimator, config, model_class=model_class)
+    found = None if config is None else attempt("flops:estimator", problem, find)
     return None if isinstance(found, EncoderDecoderFlops) else found  # the target's length is not recorded
 
 

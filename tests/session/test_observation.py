@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from support.readback import messages
 from support.sessions import batch, open_session, step
 from support.tiny_trainer import moe_model, router_modules
@@ -167,3 +168,20 @@ def test_a_configuration_that_cannot_be_read_costs_the_flops_only(
     assert metrics["train_perf/optimizer_steps"] == 1
     (message,) = messages(caplog)
     assert "call setup() first" in message
+
+
+def test_the_class_of_the_model_tells_its_head(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.BertConfig(vocab_size=50, num_labels=3, **sizes)
+    ids = torch.tensor([[5, 6, 7, 8]])
+    flops = {}
+    for kind in (transformers.BertForSequenceClassification, transformers.BertForMaskedLM):
+        model = kind(config).train()
+        session = MetricsSession(output_dir=tmp_path / kind.__name__, report=False).attach(nn.ModuleDict({"m": model}))
+        model(input_ids=ids)
+        flops[kind.__name__] = session.export(1).metrics["train_perf/estimated_flops"]
+        session.close()
+    hidden, tokens = 8, 4
+    # Forward and backward of: pooler and 3 logits once; transformation and 50 logits at every token.
+    heads = 6 * (hidden * hidden + hidden * 3), 6 * tokens * (hidden * hidden + hidden * 50)
+    assert flops["BertForSequenceClassification"] - flops["BertForMaskedLM"] == heads[0] - heads[1]
