@@ -71,7 +71,9 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     size = {"vocab_size": 32, "hidden_size": 32, "head_dim": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
     model = Qwen3MoeForCausalLM(Qwen3MoeConfig(num_hidden_layers=2, **size, **experts))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    options: dict[str, Any] = {"moe_balance": {"extended": True}, "flops": {"peak_flops": 1e12}, "report": False}
+    flops = {"peak_flops": 1e12, "fallback": "active_parameters"}
+    model.config.model_type = "unknown"  # so that the fallback is taken
+    options: dict[str, Any] = {"moe_balance": {"extended": True}, "flops": flops, "report": False}
     with MetricsSession(output_dir=tmp_path_factory.mktemp("run"), **options) as session:
         session.attach(model, optimizer)
         session.expect_optimizer(may_skip=True)

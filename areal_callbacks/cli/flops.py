@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
 from tabulate import tabulate
 
 from areal_callbacks.cli.model_configs import fill_defaults, read_fields
+from areal_callbacks.cli.work_tables import describe_works, read_works, works_to_dict
 from areal_callbacks.flops import TrainingFlops, get_flops_estimator, supported_model_types
+from areal_callbacks.flops.encoder_decoder import EncoderDecoderFlops
 from areal_callbacks.flops.registry import Estimator
+from areal_callbacks.flops.work import ModelWork
 
 
 @click.command("flops")
@@ -29,8 +33,9 @@ from areal_callbacks.flops.registry import Estimator
     is_flag=True,
     help="Take fields that the file leaves out from transformers' defaults, as loading the model does.",
 )
-def command(model_or_config: str, lengths: tuple[int, ...], complete: bool) -> None:
-    """Print the training FLOPs of one sequence. Nothing is downloaded.
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(model_or_config: str, lengths: tuple[int, ...], complete: bool, as_json: bool) -> None:
+    """Print the training FLOPs of one sequence, block by block. Nothing is downloaded.
 
     MODEL_OR_CONFIG is a folder with a config.json, a JSON file, or a model type such as qwen3_moe with the default
     dimensions that transformers gives it.
@@ -43,9 +48,18 @@ def command(model_or_config: str, lengths: tuple[int, ...], complete: bool) -> N
         raise click.ClickException(f"{error}{hint}") from error
     if estimate is None:
         raise click.ClickException(f"no FLOPs formula for {model_or_config!r}; {_known()}")
-    click.echo(_describe(estimate))
-    click.echo()
-    click.echo(_tabulate(estimate, lengths))
+    works = read_works(config, estimate, lengths)
+    click.echo(_to_json(estimate, lengths, works) if as_json else _describe(estimate, lengths, works))
+
+
+def _to_json(estimate: Estimator, lengths: tuple[int, ...], works: list[ModelWork]) -> str:
+    totals = [{"tokens": length, "flops": estimate(length)} for length in lengths]
+    return json.dumps(works_to_dict(works) if works else {"sequences": totals}, indent=2)
+
+
+def _describe(estimate: Estimator, lengths: tuple[int, ...], works: list[ModelWork]) -> str:
+    details = describe_works(works) if works else _tabulate(estimate, lengths)
+    return f"{_describe_formula(estimate)}\n\n{details}"
 
 
 def _read(model_or_config: str, *, complete: bool) -> Any:
@@ -61,7 +75,9 @@ def _known() -> str:
     return f"known model types: {', '.join(supported_model_types())}"
 
 
-def _describe(estimate: Estimator) -> str:
+def _describe_formula(estimate: Estimator) -> str:
+    if isinstance(estimate, EncoderDecoderFlops):
+        return "training FLOPs of a source and a target sequence of L tokens each"
     if not isinstance(estimate, TrainingFlops):
         return "training FLOPs of one sequence of L tokens, by a registered formula"
     windows = "".join(f" + {per_pair:,}·P(L, {window:,})" for window, per_pair in estimate.windows)

@@ -135,6 +135,7 @@ def _ranges(numbers: list[int]) -> str:
 
 
 def _describe_flops(config: Any) -> str:
+    from areal_callbacks.cli.work_tables import describe_works, read_works
     from areal_callbacks.flops import get_flops_estimator
 
     try:
@@ -143,4 +144,6 @@ def _describe_flops(config: Any) -> str:
         return f"FLOPs: {error}"
     if estimate is None:
         return f"FLOPs: no formula for {config.model_type}; register_flops_estimator adds one"
-    return f"FLOPs: {estimate(4096):,} to train on one sequence of 4,096 tokens"
+    total = f"FLOPs: {estimate(4096):,} to train on one sequence of 4,096 tokens"
+    works = read_works(config, estimate, [4096])
+    return f"{total}\n\n{describe_works(works)}" if works else total

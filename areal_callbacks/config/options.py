@@ -34,9 +34,22 @@ class MoEBalanceConfig(Switch):
 
 @dataclass(frozen=True)
 class FlopsConfig(Switch):
-    """Estimated FLOPs; ``peak_flops``: FLOP/s of one device at the training precision, None = known devices."""
+    """Estimated FLOPs.
+
+    Attributes:
+        peak_flops: FLOP/s of one device at the training precision; None: known devices only.
+        fallback: ``"active_parameters"`` estimates models without a formula, and labels that as approximate.
+        frozen: ``"full"`` counts frozen weights like trained ones, ``"skip_weight_gradient"`` what they need.
+    """
 
     peak_flops: float | None = None
+    fallback: Literal["active_parameters"] | None = None
+    frozen: Literal["full", "skip_weight_gradient"] = "full"
+
+    @property
+    def is_default(self) -> bool:
+        """Nothing was configured: FLOPs were not asked for by name."""
+        return self == FlopsConfig()
 
 
 @dataclass(frozen=True)

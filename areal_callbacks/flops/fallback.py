@@ -6,16 +6,17 @@ for projections and MLPs, and knows experts and attention only as far as the con
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from areal_callbacks.flops.estimator import TRAINING_FLOPS_PER_MAC, checked_length
 from areal_callbacks.flops.fields import ABSENT, read_field
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _SELECTED = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "moe_top_k", "top_k")
@@ -55,28 +56,56 @@ def approximate_flops(model: nn.Module, config: Any = None) -> ApproximateFlops 
         config: its configuration, by default ``model.config``: names experts and heads; may be None.
     """
     config = getattr(model, "config", None) if config is None else config
-    experts, selected = _first(config, _EXPERTS), _first(config, _SELECTED)
-    active = sum(_active(name, shape, experts, selected) for name, shape in _matrices(model))
+    active = sum(matrix.active for matrix in find_matrices(model, config))
     return ApproximateFlops(active, _attention(config)) if active else None
 
 
-def _matrices(model: nn.Module) -> Iterator[tuple[str, tuple[int, ...]]]:
+class Matrix(NamedTuple):
+    """Weights that tokens are multiplied with.
+
+    Attributes:
+        name: of the parameter.
+        active: weights that one token is multiplied with, experts by the share that is selected.
+        is_trained: the weights get gradients.
+        is_embedding: a lookup, and perhaps also the head.
+        key: of the parameter, equal for weights that are tied.
+    """
+
+    name: str
+    active: int
+    is_trained: bool
+    is_embedding: bool
+    key: int
+
+
+def find_matrices(model: nn.Module, config: Any, *, embeddings: bool = False) -> list[Matrix]:
+    """The matrices of a module; a tied head is one of them, embeddings that only look up are one on request."""
+    experts, selected = _first(config, _EXPERTS), _first(config, _SELECTED)
+    return [
+        Matrix(name, _active(name, _shape(p), experts, selected), p.requires_grad, is_embedding, id(p))
+        for name, p, is_embedding in _matrices(model)
+        if embeddings or not is_embedding
+    ]
+
+
+def _matrices(model: nn.Module) -> Iterator[tuple[str, Tensor, bool]]:
     from torch import nn
 
-    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    lookups = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     for name, parameter in model.named_parameters():
-        shape = tuple(getattr(parameter, "ds_shape", parameter.shape))
-        if len(shape) >= 2 and id(parameter) not in embeddings and not name.endswith("bias"):
-            yield name, shape
+        if len(_shape(parameter)) >= 2 and not name.endswith("bias"):
+            yield name, parameter, id(parameter) in lookups
     for name, module in model.named_modules():
-        if isinstance(module, nn.Linear) and id(module.weight) in embeddings:
-            yield f"{name}.weight", tuple(getattr(module.weight, "ds_shape", module.weight.shape))
+        if isinstance(module, nn.Linear) and id(module.weight) in lookups:
+            yield f"{name}.weight", module.weight, False
+
+
+def _shape(parameter: Tensor) -> tuple[int, ...]:
+    return tuple(getattr(parameter, "ds_shape", parameter.shape))
 
 
 def _active(name: str, shape: tuple[int, ...], experts: int, selected: int) -> int:
-    size = 1
-    for dimension in shape:
-        size *= dimension
+    size = math.prod(shape)
     fused = len(shape) == 3 and shape[0] == experts
     return size * selected // experts if experts and selected and (fused or _ONE_EXPERT.search(name)) else size
 

@@ -89,6 +89,10 @@ class Stack:
         found = [block for layer in self._layers(fields) for block in self._layer(layer)]
         return found + list(self.outside(fields) if self.outside else ())
 
+    def blocks_by_layer(self, fields: Fields) -> list[list[Block]]:
+        """The blocks of every layer."""
+        return [list(self._layer(layer)) for layer in self._layers(fields)]
+
     def layer_blocks(self, fields: Fields, index: int) -> list[Block]:
         """The blocks of one layer."""
         return list(self._layer(self._layers(fields)[index]))

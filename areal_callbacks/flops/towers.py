@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from areal_callbacks.flops import blocks
 from areal_callbacks.flops.blocks import Macs, projection
 from areal_callbacks.flops.estimator import TRAINING_FLOPS_PER_MAC
 from areal_callbacks.flops.fields import Fields, read_field
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Number = TypeVar("Number", int, "Tensor")
 
 _NOTHING = Macs()
 
@@ -53,21 +58,33 @@ class VisionTower:
 
     def of_grid(self, frames: int, height: int, width: int) -> int:
         """FLOPs of a grid of patches, ``frames`` being those after the merging of ``temporal_patch_size``."""
+        return self.of_sums(*self.sums(frames, height, width))
+
+    def sums(self, frames: Number, height: Number, width: Number) -> tuple[Number, Number, Number, Number, Number]:
+        """What the FLOPs of a grid are linear in, of ints or of integer tensors with one entry for each grid.
+
+        Returns:
+            Frames, patches, squared tokens, (query, key) pairs within windows, merged tokens.
+        """
         patches = height * width
-        tokens = patches + self.extra_tokens
-        layers = (self.full.per_token + self.windowed.per_token) * tokens + self.full.per_pair * tokens**2
-        windows = self.windowed.per_pair * (_squares(height, self.window) * _squares(width, self.window))
-        merged = self.merger * (patches // self.merge**2)
-        pooled = self.pooling.per_token + self.pooling.per_pair * tokens if self.pooling.per_token else 0
-        return TRAINING_FLOPS_PER_MAC * frames * (self.embedding * patches + layers + windows + merged + pooled)
+        pairs = _squares(height, self.window) * _squares(width, self.window)
+        merged = patches // self.merge**2
+        return frames, frames * patches, frames * (patches + self.extra_tokens) ** 2, frames * pairs, frames * merged
+
+    def of_sums(self, frames: int, patches: int, squared: int, pairs: int, merged: int) -> int:
+        """FLOPs of all grids whose :meth:`sums` add up to these."""
+        tokens = patches + self.extra_tokens * frames
+        per_token = self.full.per_token + self.windowed.per_token + self.pooling.per_pair
+        layers = per_token * tokens + self.full.per_pair * squared + self.windowed.per_pair * pairs
+        macs = self.embedding * patches + layers + self.merger * merged + self.pooling.per_token * frames
+        return TRAINING_FLOPS_PER_MAC * macs
 
 
-def _squares(side: int, window: int) -> int:
+def _squares(side: Number, window: int) -> Number:
     """Sum of the squared sides of the windows along one side of the grid."""
     if not window:
-        return 0
-    whole, rest = divmod(side, window)
-    return whole * window**2 + rest**2
+        return side * 0
+    return side // window * window**2 + (side % window) ** 2
 
 
 def vision_tower(config: Any) -> VisionTower | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -13,9 +12,7 @@ from torch.optim import Optimizer
 from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.expert_loads import ExpertLoads
 from areal_callbacks.core.records import Records
-from areal_callbacks.flops.encoder_decoder import EncoderDecoderFlops
-from areal_callbacks.flops.peaks import peak_flops
-from areal_callbacks.flops.registry import Estimator, get_flops_estimator
+from areal_callbacks.flops.registry import Estimator
 from areal_callbacks.monitors.moe_balance.monitor import MoEBalanceMonitor
 from areal_callbacks.monitors.throughput.monitor import ThroughputMonitor
 from areal_callbacks.monitors.throughput.null import NullThroughput
@@ -23,6 +20,7 @@ from areal_callbacks.monitors.throughput.optimizer_steps import OptimizerSteps
 from areal_callbacks.monitors.training_forward import TrainingForward
 from areal_callbacks.safety.door import Observer, attempt, guarded
 from areal_callbacks.safety.reporting import report_once
+from areal_callbacks.session.estimates import Estimates
 from areal_callbacks.topology import Topology
 
 Families: TypeAlias = dict[str, Records | None]
@@ -45,7 +43,7 @@ class Observation(Observer):
         self.moe: MoEBalanceMonitor | None = None
         self.begins_with_forward = False
         self._config = config
-        self._estimated: Any = None
+        self._estimates: Estimates | None = None
         self._forward = TrainingForward(self)
         self._optimizers: list[OptimizerSteps] = []
 
@@ -86,15 +84,15 @@ class Observation(Observer):
     def _make_throughput(
         self, parts: Sequence[nn.Module], device: torch.device, topology: Topology, estimator: Estimator | None
     ) -> ThroughputMonitor:
-        flops, peak = self._config.flops, None
-        if flops.enabled:
-            self._estimated = _find_model_config(parts) if estimator is None else None
-            estimator = estimator or _find_estimator(self._estimated, _find_model_class(parts))
-            peak = flops.peak_flops or _find_peak(device)
+        estimates = Estimates(parts, device, self._config.flops, estimator, self._forward)
+        self._estimates = estimates
         return ThroughputMonitor(
             device,
-            estimator=estimator if flops.enabled else None,
-            peak_flops=peak and peak * _count_devices(parts),
+            estimator=estimates.found.estimator,
+            tower=estimates.tower,
+            is_approximate=estimates.found.is_approximate,
+            peak_flops=estimates.peak_flops,
+            devices=estimates.devices,
             contributes_tokens=topology.tokens,
             token_count_fn=self._config.token_count_fn,
         )
@@ -119,10 +117,8 @@ class Observation(Observer):
 
     def _expect_one_estimator(self, parts: Sequence[nn.Module]) -> None:
         """The lengths of all models are pooled, and one estimator makes FLOPs of them."""
-        config = None if self._estimated is None else _find_model_config(parts)
-        if config is None or config is self._estimated or config == self._estimated:
+        if self._estimates is None or not self._estimates.is_other_model(parts):
             return
-        self._estimated = None
         self.throughput.leave_out_flops()
         report_once("flops:models", "models of different sizes are trained together: their FLOPs are left out")
 
@@ -133,7 +129,7 @@ class Observation(Observer):
 
     def detach(self) -> None:
         """Take every hook off."""
-        for observer in (self._forward, self.moe, *self._optimizers):
+        for observer in (self._forward, self.moe, self._estimates, *self._optimizers):
             if observer is not None:
                 observer.detach()
         self._optimizers.clear()
@@ -142,6 +138,8 @@ class Observation(Observer):
 
     def on_forward(self) -> None:
         """A training forward begins."""
+        if self._estimates is not None and isinstance(self.throughput, ThroughputMonitor):
+            self._estimates.on_forward(self.throughput)
         if self.begins_with_forward:
             self.throughput.begin()
 
@@ -153,6 +151,8 @@ class Observation(Observer):
 
     def collect(self) -> Families:
         """This rank's records since the last call."""
+        if self._estimates is not None and isinstance(self.throughput, ThroughputMonitor):
+            self._estimates.before_export(self.throughput)
         return {monitor.family: self._records_of(monitor) for monitor in self._monitors}
 
     def accumulate(self, interval: Mapping[str, Records]) -> None:
@@ -193,33 +193,3 @@ def _find_device(parts: Sequence[nn.Module]) -> torch.device:
         return parameter.device
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return torch.device("cpu") if parameter is None or accelerator is None else accelerator
-
-
-def _find_model_config(parts: Sequence[nn.Module]) -> Any:
-    """The configuration of the outermost model that has one with a ``model_type``."""
-    problem = "the configuration of a module cannot be read, it tells no FLOPs"
-    modules = (module for part in parts for module in part.modules())
-    configs = (attempt("flops:config", problem, getattr, module, "config", None) for module in modules)
-    return next((config for config in configs if getattr(config, "model_type", None)), None)
-
-
-def _find_model_class(parts: Sequence[nn.Module]) -> str:
-    """Name of the outermost class of transformers, which tells the head. A wrapper forwards only attributes."""
-    modules = (module for part in parts for module in part.modules())
-    return next((type(module).__name__ for module in modules if hasattr(type(module), "base_model_prefix")), "")
-
-
-def _find_estimator(config: Any, model_class: str) -> Estimator | None:
-    problem = "no FLOPs can be estimated, they are left out"
-    find = functools.partial(get_flops_estimator, config, model_class=model_class)
-    found = None if config is None else attempt("flops:estimator", problem, find)
-    return None if isinstance(found, EncoderDecoderFlops) else found  # the target's length is not recorded
-
-
-def _count_devices(parts: Sequence[nn.Module]) -> int:
-    """Devices that this process trains on: several under DataParallel."""
-    return max((len(part.device_ids) for part in parts if isinstance(part, nn.DataParallel)), default=1) or 1
-
-
-def _find_peak(device: torch.device) -> float | None:
-    return peak_flops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None

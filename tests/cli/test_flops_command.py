@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from areal_callbacks.cli.flops import command
 from areal_callbacks.flops import register_flops_estimator, registry
+from areal_callbacks.flops.models import ARCHITECTURES
 
 QWEN3_30B: dict[str, Any] = {
     "model_type": "qwen3_moe",
@@ -66,6 +68,68 @@ def test_a_model_type_stands_for_its_default_dimensions(model_type: str) -> None
     assert "77,690,925,219,840" in result.output
 
 
+def test_blocks_by_hand(tmp_path: Path) -> None:
+    """48 layers: attention of 32 heads with 4 key-value heads, 8 of 128 experts; 4096 tokens."""
+    output = run(write(tmp_path / "config.json", QWEN3_30B)).output
+    rows = {line.split("  ")[0]: re.split(r"\s{2,}", line.strip()) for line in output.splitlines()}
+    attention = 48 * 2048 * 128 * (2 * 32 + 2 * 4)
+    pairs = 6 * 48 * 2 * 32 * 128 * 4096 * 4097 // 2
+    router, expert, head = 48 * 2048 * 128, 48 * 3 * 2048 * 768, 2048 * 151936
+    flops = 6 * 4096 * attention + pairs
+    assert rows["attention"][1:4] == ["48", f"{flops:,}", f"{flops / 4096:,.0f}"]
+    assert rows["attention"][5:] == [f"{attention:,}"] * 2
+    assert rows["experts"][5:] == [f"{8 * expert + router:,}", f"{128 * expert + router:,}"]
+    active, total = attention + 8 * expert + router + head, attention + 128 * expert + router + head
+    assert f"{total:,} parameters in matrices, {active:,} active" in output
+    everything = 6 * 4096 * active + pairs
+    assert f"{everything:,} FLOPs" in output
+    assert f"attention share {pairs / everything:.1%}, {everything / (6 * active * 4096):.3f} times 6·N·D" in output
+
+
+def test_json(tmp_path: Path) -> None:
+    file = write(tmp_path / "config.json", QWEN3_30B)
+    found = json.loads(run(file, "--json", "--length", 4096, "--length", 0).output)
+    first, empty = found["sequences"]
+    assert (first["tokens"], first["flops"]) == (4096, 94547799441408)
+    assert sum(block["flops"] for block in first["blocks"]) == first["flops"]
+    assert first["flops_per_token"] == first["flops"] / 4096
+    assert first["ratio_to_6nd"] == first["flops"] / (6 * found["active_parameters"] * 4096)
+    assert sum(block["parameters"] for block in first["blocks"]) == found["parameters"]
+    assert (empty["flops"], empty["flops_per_token"]) == (0, None)
+
+
+def test_json_of_a_registered_formula(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registered", {})
+    register_flops_estimator("mine", lambda config: lambda length: 3 * length)
+    file = write(tmp_path / "mine.json", {"model_type": "mine"})
+    assert json.loads(run(file, "--json", "--length", 10).output) == {"sequences": [{"tokens": 10, "flops": 30}]}
+
+
+def test_both_sides_of_an_encoder_decoder() -> None:
+    output = run("t5", "--length", 100).output
+    assert "a source and a target sequence" in output
+    assert "200 tokens" in output
+    for block in ("encoder attention", "decoder mlp", "cross attention", "head"):
+        assert re.search(rf"^\s*(decoder )?{block} ", output, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+def test_every_type_with_default_dimensions_has_blocks_or_names_what_it_lacks(name: str) -> None:
+    result = run(name, "--length", 64)
+    if result.exit_code == 0:
+        assert "times 6·N·D" in result.output
+    else:
+        reason = re.search("cannot estimate the FLOPs of|knows no model type|not a configuration of", result.output)
+        assert reason is not None, result.output
+
+
+def test_a_type_whose_defaults_do_not_suffice(tmp_path: Path) -> None:
+    """transformers gives deepseek_v2 no number of experts per token."""
+    assert "lacks 'num_experts_per_tok'" in run("deepseek_v2").output
+    file = write(tmp_path / "config.json", {"model_type": "deepseek_v2", "num_experts_per_tok": 6})
+    assert "times 6·N·D" in run(file, "--fill-defaults").output
+
+
 def test_windows_are_shown() -> None:
     result = run("gpt_oss", "--length", 1)
     assert "·P(L, 128)" in result.output
@@ -97,6 +161,7 @@ def test_a_registered_formula(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ("content", "message"),
     [
         ({"model_type": "resnet"}, "no FLOPs formula"),
+        ({"model_type": "bert"}, "the configuration lacks 'hidden_size'"),
         ({}, "no FLOPs formula"),
         ([1], "config.json: expected a mapping of keys to values, got [1]"),
         ("{", "config.json: malformed JSON"),

@@ -61,12 +61,12 @@ def test_a_directory_with_a_configuration(tmp_path: Path) -> None:
     assert re.search(r"FLOPs: [\d,]+ to train on one sequence of 4,096 tokens", result.output)
 
 
-def test_a_json_file(tmp_path: Path) -> None:
+def test_a_json_file_and_its_blocks(tmp_path: Path) -> None:
     fields = {"model_type": "jetmoe", "num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 32}
     result = run(write(tmp_path / "tiny.json", fields | {"num_local_experts": 4, "num_experts_per_tok": 2}))
     assert result.exit_code == 0
     assert cells(result.output, "TopKGating") == ["(main)", "0-1", "JetMoeTopKGating", "top-k of logits", "4", "2"]
-    assert "to train on one sequence of 4,096 tokens" in result.output
+    assert re.search(r"^experts +2 ", result.output, re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -91,7 +91,15 @@ def test_a_router_that_lacks_a_number_in_this_configuration_only(tmp_path: Path)
         in run(file).output
     )
     write(file, fields | {"first_k_dense_replace": 0, "num_experts_per_tok": 3})
-    assert cells(run(file).output, "TopkRouter") == ["(main)", "0-1", "DeepseekV2TopkRouter", "index", "8", "3"]
+    output = run(file).output
+    assert cells(output, "TopkRouter") == ["(main)", "0-1", "DeepseekV2TopkRouter", "index", "8", "3"]
+    assert "times 6·N·D" in output
+
+
+def test_a_family_without_a_formula(tmp_path: Path) -> None:
+    fields = {"model_type": "doge", "num_hidden_layers": 1, "hidden_size": 32, "intermediate_size": 32}
+    result = run(write(tmp_path / "doge.json", fields))
+    assert "no formula for doge; register_flops_estimator adds one" in result.output
 
 
 def test_a_family_whose_only_head_is_a_larger_model(tmp_path: Path) -> None:

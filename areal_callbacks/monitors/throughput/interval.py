@@ -55,6 +55,8 @@ class Interval:
     seconds: float
     seconds_mean: float
     peak_flops: float | None
+    devices: float
+    is_approximate: bool
     optimizer_seconds: float
     optimizer_steps: int
     has_optimizer: bool
@@ -73,6 +75,8 @@ class Interval:
             seconds=maxima["seconds"],
             seconds_mean=sums["seconds"][0] / (sums["ranks"][0] / intervals),
             peak_flops=sums["peak_flops"][0] / intervals if maxima["without_peak"] == 0 else None,
+            devices=sums["devices"][0] / intervals,
+            is_approximate=maxima["approximate"] > 0,
             optimizer_seconds=maxima["optimizer_seconds"],
             optimizer_steps=round(maxima["optimizer_steps"]),
             has_optimizer=maxima["has_optimizer"] > 0,
@@ -86,6 +90,9 @@ class Interval:
                 metrics[f"train_perf/{name}"] = float(amount)
                 if self.seconds > 0:
                     metrics[f"train_perf/{name}_per_second"] = amount / self.seconds
+                    metrics[f"train_perf/{name}_per_second_per_device"] = amount / self.seconds / self.devices
+        if self.flops is not None and self.is_approximate:
+            metrics["train_perf/flops_are_approximate"] = 1.0
         if self.peak_flops is not None:
             metrics["train_perf/peak_flops_per_second"] = self.peak_flops
             if self.flops is not None and self.seconds > 0:

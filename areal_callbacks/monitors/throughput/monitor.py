@@ -13,6 +13,7 @@ from torch import Tensor
 
 from areal_callbacks.core.records import Records
 from areal_callbacks.monitors.throughput.histogram import LengthHistogram
+from areal_callbacks.monitors.throughput.images import TowerFlops
 from areal_callbacks.monitors.throughput.interval import LIMB, Interval, Totals
 from areal_callbacks.monitors.throughput.lengths import Lengths, sequence_lengths
 from areal_callbacks.monitors.throughput.timer import Timer, make_timer
@@ -30,8 +31,11 @@ class ThroughputMonitor(Observer):
     train_perf/seconds                                training time of the interval                        maximum
     train_perf/seconds_mean                           the same, mean over ranks: the straggler gap         mean
     train_perf/tokens_per_second                      tokens / seconds                                     derived
+    train_perf/tokens_per_second_per_device           tokens_per_second / devices of all ranks             derived
     train_perf/estimated_flops                        forward + backward FLOPs, summed over sequences      sum
     train_perf/estimated_flops_per_second             estimated_flops / seconds                            derived
+    train_perf/estimated_flops_per_second_per_device  estimated_flops_per_second / devices of all ranks    derived
+    train_perf/flops_are_approximate                  1 where the fallback estimates them, else absent     maximum
     train_perf/peak_flops_per_second                  dense peak of all devices, where all are known       sum
     train_perf/mfu                                    estimated_flops_per_second / peak_flops_per_second   derived
     train_perf/optimizer_steps                        real optimizer steps of the interval                 maximum
@@ -47,7 +51,10 @@ class ThroughputMonitor(Observer):
     Args:
         device: where the model trains; decides the clock.
         estimator: training FLOPs of one sequence of a given length; None leaves the FLOPs metrics out.
-        peak_flops: dense peak FLOP/s of this rank's device; None leaves the utilisation out.
+        tower: FLOPs of the images that forwards are given, to be added; None without a vision tower.
+        is_approximate: the estimator is only that.
+        peak_flops: dense peak FLOP/s of this rank's devices together; None leaves the utilisation out.
+        devices: that this rank drives.
         contributes_tokens: False on a rank whose sequences another rank counts.
         token_count_fn: called with the arguments of the outermost forward, returns the sequence lengths of the batch as
             integers, as a tensor or as :class:`Lengths`; replaces the reading of masks.
@@ -56,6 +63,9 @@ class ThroughputMonitor(Observer):
         has_optimizer: optimizer steps are reported, so that zero of them is a number.
         may_skip: skipped optimizer steps are reported, so that zero of them is a number.
         host_counts: the host counts, forwards are not read.
+        estimator: see Args; may be replaced before the first sequences are counted.
+        peak_flops: see Args; may be set before an export.
+        tower: see Args.
         totals: sums since the start of the run.
     """
 
@@ -66,7 +76,10 @@ class ThroughputMonitor(Observer):
         device: torch.device,
         *,
         estimator: Callable[[int], float] | None = None,
+        tower: TowerFlops | None = None,
+        is_approximate: bool = False,
         peak_flops: float | None = None,
+        devices: int = 1,
         contributes_tokens: bool = True,
         token_count_fn: Callable[..., Any] | None = None,
         timers: tuple[Timer, Timer] | None = None,
@@ -76,8 +89,11 @@ class ThroughputMonitor(Observer):
         self.has_optimizer = False
         self.may_skip = False
         self.host_counts = False
-        self._estimator = estimator
-        self._peak_flops = peak_flops
+        self.estimator = estimator
+        self.tower = tower
+        self.peak_flops = peak_flops
+        self._is_approximate = is_approximate
+        self._devices = devices
         self._contributes_tokens = contributes_tokens
         self._token_count_fn = token_count_fn
         self._lengths = LengthHistogram()
@@ -89,7 +105,10 @@ class ThroughputMonitor(Observer):
 
     def on_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
         """Count the sequences of a training forward; False where these arguments do not tell."""
-        return self.host_counts or self._read(args, kwargs, last) is not False
+        is_read = self.host_counts or self._read(args, kwargs, last) is not False
+        if is_read and self.tower is not None:
+            self._see_images(kwargs)
+        return is_read
 
     def count_inputs(self, inputs: Mapping[str, Any]) -> None:
         """Count the sequences of a batch that the host changes before its model sees it."""
@@ -107,6 +126,11 @@ class ThroughputMonitor(Observer):
             self._lengths.add(lengths)
         self._unreadable_batches += lengths is None and last
         return lengths is not None
+
+    @guarded
+    def _see_images(self, inputs: Mapping[str, Any]) -> None:
+        if self.tower is not None:
+            self.tower.add(inputs)
 
     @guarded
     def count(self, lengths: Any) -> None:
@@ -169,7 +193,7 @@ class ThroughputMonitor(Observer):
 
     def leave_out_flops(self) -> None:
         """From now on no estimate holds for what is counted."""
-        self._estimator = None
+        self.estimator = None
 
     # -- export
 
@@ -178,13 +202,15 @@ class ThroughputMonitor(Observer):
         maxima = self._take_time()
         lengths = self._lengths.take()
         lengths = lengths if self._contributes_tokens else {}
-        flops = self._flops(lengths)
+        flops = self._take_flops(lengths)
         maxima["without_flops"] = [flops is None]
+        maxima["approximate"] = [self._is_approximate]
         sums: dict[str, list[float]] = {
             "tokens": [sum(length * count for length, count in lengths.items())],
             "flops": [0, 0] if flops is None else [flops // LIMB, flops % LIMB],
             "seconds": maxima["seconds"],
-            "peak_flops": [self._peak_flops or 0.0],
+            "peak_flops": [self.peak_flops or 0.0],
+            "devices": [self._devices],
             "ranks": [1],
         }
         return Records(sums=_vectors(sums), maxima=_vectors(maxima))
@@ -201,18 +227,20 @@ class ThroughputMonitor(Observer):
             "has_optimizer": [self.has_optimizer],
             "skipped_steps": [skipped],
             "may_skip": [self.may_skip],
-            "without_peak": [self._peak_flops is None],
+            "without_peak": [self.peak_flops is None],
             "unreadable": [unreadable if self._contributes_tokens else 0],
         }
 
-    def _flops(self, lengths: Mapping[int, int]) -> float | None:
-        if self._estimator is None:
+    def _take_flops(self, lengths: Mapping[int, int]) -> float | None:
+        images = self.tower.take() if self.tower is not None else 0
+        if self.estimator is None:
             return None
         problem = "the FLOPs estimator failed, FLOPs are left out"
-        flops = attempt("flops:estimator", problem, _total_flops, self._estimator, lengths)
+        flops = attempt("flops:estimator", problem, _total_flops, self.estimator, lengths)
         if flops is None:
-            self._estimator = None
-        return flops
+            self.estimator = None
+            return None
+        return flops + (images if self._contributes_tokens else 0)
 
     def accumulate(self, reduced: Records) -> None:
         """Add a reduced interval to the totals."""

@@ -18,8 +18,10 @@ def test_one_rank() -> None:
         "train_perf/seconds": 6.0,
         "train_perf/seconds_mean": 6.0,
         "train_perf/tokens_per_second": 2.0,
+        "train_perf/tokens_per_second_per_device": 2.0,
         "train_perf/estimated_flops": flops,
         "train_perf/estimated_flops_per_second": flops / 6,
+        "train_perf/estimated_flops_per_second_per_device": flops / 6,
         "train_perf/peak_flops_per_second": 1000.0,
         "train_perf/mfu": flops / 6 / 1000,
         "train_perf/optimizer_steps": 1,
@@ -45,6 +47,24 @@ def test_ranks_add_tokens_and_wait_for_the_slowest() -> None:
     assert metrics["train_perf/mfu"] == pytest.approx(54 / 3 / 20)
     assert metrics["train_perf/optimizer_steps"] == 1
     assert metrics["timeperf/optimizer_step"] == 0.75
+
+
+def test_rates_per_device_and_a_rank_that_only_approximates() -> None:
+    """One rank drives three devices; the label stands as soon as one rank's part is approximate."""
+    one, three = Rank(estimator=squares), Rank(estimator=squares, devices=3, is_approximate=True)
+    one.step([2], seconds=2.0)
+    three.step([6], seconds=4.0)
+    metrics = export(one, three)
+    assert metrics["train_perf/tokens_per_second_per_device"] == 8 / 4 / 4
+    assert metrics["train_perf/estimated_flops_per_second_per_device"] == (6 + 42) / 4 / 4
+    assert metrics["train_perf/flops_are_approximate"] == 1
+    parts = []
+    for _ in range(2):  # two intervals that are logged as one still have four devices
+        one.step([4], seconds=1.0)
+        three.step([4], seconds=1.0)
+        parts.append(reduce(one, three))
+    merged = one.monitor.derive(parts[0].merge(parts[1]))
+    assert merged["train_perf/tokens_per_second_per_device"] == 16 / 2 / 4
 
 
 def test_intervals_add_the_seconds_of_the_slowest_rank_of_each() -> None:
