@@ -152,7 +152,7 @@ class TransformersRun(Observer):
             self._own_names = frozenset()
 
     def _metrics_for(self, logs: Mapping[str, Any], state: TrainerState) -> dict[str, float]:
-        if any(name.startswith(_EVALUATION_PREFIXES) for name in logs):
+        if any(str(name).startswith(_EVALUATION_PREFIXES) for name in logs):
             return {}
         export = self._events.export(state.global_step, logs)
         return {} if export is None else export.metrics

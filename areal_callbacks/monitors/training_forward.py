@@ -183,7 +183,7 @@ def _find_nested_models(root: nn.Module) -> list[nn.Module]:
 
 def _takes_model_inputs(module: nn.Module) -> bool:
     """A model of the Transformers kind: it has a configuration and takes its inputs by keyword."""
-    return hasattr(module, "base_model_prefix") and hasattr(module, "config")
+    return hasattr(module, "base_model_prefix") and ("config" in vars(module) or hasattr(type(module), "config"))
 
 
 def _by_name(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -42,13 +42,16 @@ def local(value: Tensor | None) -> Tensor | None:
 
 
 def setting(module: nn.Module, names: tuple[str, ...]) -> int | None:
-    """The first integer under one of these names, of the module or of its configuration."""
-    for name in names:
-        value = getattr(module, name, None)
-        if isinstance(value, int):
-            return value
-    config = getattr(module, "config", None)
-    return next((value for name in names if isinstance(value := getattr(config, name, None), int)), None)
+    """The first integer under one of these names, of the module or of its configuration; a property may raise."""
+    try:
+        for name in names:
+            value = getattr(module, name, None)
+            if isinstance(value, int):
+                return value
+        config = getattr(module, "config", None)
+        return next((value for name in names if isinstance(value := getattr(config, name, None), int)), None)
+    except Exception:  # noqa: BLE001 - it tells nothing
+        return None
 
 
 def expert_indices(router: nn.Module, output: Any) -> Tensor | None:

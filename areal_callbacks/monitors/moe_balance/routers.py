@@ -18,6 +18,7 @@ from areal_callbacks.monitors.moe_balance.contracts import (
     setting,
     top_k_of,
 )
+from areal_callbacks.safety.attributes import read_attribute
 
 __all__ = ["Router", "find_routers", "find_routers_without_experts", "find_unrecognised_routers"]
 
@@ -64,7 +65,7 @@ def find_routers(model: nn.Module | Sequence[nn.Module]) -> list[Router]:
         for name, module, contract in _find_recognised(part):
             place = layer_names.find_place(name, has_decoder=has_decoder, layer=_own_layer(module))
             experts = _experts(module, contract)
-            if id(module) in seen or place is None or experts is None or getattr(module, "is_mtp_layer", False):
+            if id(module) in seen or place is None or experts is None or read_attribute(module, "is_mtp_layer"):
                 continue
             seen.add(id(module))
             top_k = _top_k(module) or _top_k(modules[name.rpartition(".")[0]])
@@ -100,9 +101,9 @@ def expert_count(module: nn.Module) -> int | None:
     """Routed experts of a router; the larger number where there are experts without weights."""
     counts = [value for name in _EXPERTS if (value := setting(module, (name,))) is not None]
     if counts:
-        own = [value for name in _EXPERTS if isinstance(value := getattr(module, name, None), int)]
+        own = [value for name in _EXPERTS if isinstance(value := read_attribute(module, name), int)]
         return max(own or counts)
-    totals = getattr(module, "routing_counts", None)
+    totals = read_attribute(module, "routing_counts")
     return totals.numel() if isinstance(totals, Tensor) else None
 
 
@@ -124,7 +125,7 @@ def _find_recognised(model: nn.Module) -> Iterator[tuple[str, nn.Module, Contrac
             counting.append(name)
             yield name, module, contract
     for name, module in model.named_modules():
-        has_totals = isinstance(getattr(module, "routing_counts", None), Tensor)
+        has_totals = isinstance(read_attribute(module, "routing_counts"), Tensor)
         if has_totals and not any(other.startswith(f"{name}.") or other == name for other in counting):
             yield name, module, RUNNING_COUNTS
 
@@ -147,7 +148,7 @@ def _find_recorded_classes(model: nn.Module) -> tuple[type, ...]:
     """What the models in it declare as the sources of their ``router_logits``."""
     classes: dict[type, None] = {}
     for module in model.modules():
-        declared = getattr(module, "_can_record_outputs", None)
+        declared = read_attribute(module, "_can_record_outputs")
         recorders = declared.get("router_logits") if isinstance(declared, dict) else None
         for recorder in recorders if isinstance(recorders, list | tuple) else [recorders]:
             target = getattr(recorder, "target_class", recorder)
@@ -164,7 +165,7 @@ def _top_k(module: nn.Module) -> int | None:
 
 def _own_layer(module: nn.Module) -> int | None:
     """Megatron numbers layers from 1, globally over pipeline stages, whose module names are local."""
-    number = getattr(module, "layer_number", None)
+    number = read_attribute(module, "layer_number")
     return number - 1 if isinstance(number, int) else None
 
 
