@@ -140,14 +140,13 @@ class TransformersRun(Observer):
         control: TrainerControl,
         logs: dict[str, Any],
         **kwargs: Any,
-    ) -> Generator[None]:
+    ) -> Generator[Call]:
         metrics = self._metrics_for(logs, state)
-        logs.update(metrics)
         if metrics and state.log_history and state.log_history[-1].get("step") == state.global_step:
             state.log_history[-1].update(metrics)
         self._own_names = frozenset(metrics)
         try:
-            yield
+            yield Call((args, state, control, {**logs, **metrics}), kwargs)
         finally:
             self._own_names = frozenset()
 

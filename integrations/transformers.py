@@ -106,8 +106,9 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if self._runs:
-            self._end_runs(self._runs[-1].trainer)
+        trainer = calling_trainer()
+        if trainer is not None:
+            self._end_runs(trainer)
 
     def _end_runs(self, trainer: Trainer) -> None:
         """Those of this trainer, and those that are over: an exception may have ended them."""
@@ -117,6 +118,8 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
 
     def _keep_totals(self, totals: dict[str, Any] | None) -> None:
         self.saved_totals = totals or {}
+        if self._asked_for_evaluation:  # which raised
+            self._asked_for_evaluation = self._runs[-1].trainer.args.eval_on_start = False
         self._runs = [run for run in self._runs if not run.is_over]
 
     _asked_for_evaluation = False

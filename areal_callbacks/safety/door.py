@@ -77,7 +77,8 @@ def pass_through(around: Around, original: Callable[..., R], call: Call, failed:
 def _begin(around: Around, call: Call, failed: Callable[[BaseException], None]) -> tuple[Steps | None, Call]:
     try:
         steps = around(*call.args, **call.kwargs)
-        return steps, next(steps) or call
+        given = next(steps) or call
+        return steps, Call(given.args, given.kwargs)
     except StopIteration:
         return None, call
     except Exception as error:  # noqa: BLE001 - it is ours and not the host's
@@ -87,11 +88,18 @@ def _begin(around: Around, call: Call, failed: Callable[[BaseException], None]) 
 
 def _end(steps: Steps, result: R, failed: Callable[[BaseException], None]) -> R:
     try:
-        steps.send(result)
-    except StopIteration as stop:
-        return result if stop.value is None else stop.value.value
+        return _replaced(steps, result)
     except Exception as error:  # noqa: BLE001 - it is ours and not the host's
         failed(error)
+        return result
+
+
+def _replaced(steps: Steps, result: R) -> R:
+    try:
+        steps.send(result)
+    except StopIteration as stop:
+        given: Result | None = stop.value
+        return result if given is None else given.value
     return result
 
 

@@ -21,7 +21,7 @@ class Patches:
 
     What replaces a bound method is a bound method of the same object, and what replaces a function is a function, with
     the name, signature and attributes of the original: whoever inspects it, binds it again (``__func__``) or wraps it
-    finds what was there before, and comes through the wrap. A copied or pickled owner has its bare original.
+    finds what was there before, and comes through the wrap. Deep copies and pickles of the owner have the original.
 
     A replacement that other code has wrapped meanwhile cannot be taken out from below; it stays as a bare
     pass-through to the original then.

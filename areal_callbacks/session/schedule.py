@@ -51,7 +51,7 @@ class Schedule:
         if self.progress != self._reduced_at:
             self._reduce()
         else:
-            self.session.reduce(measured=False)
+            self.session.reduce(measured=self.session.has_work)
 
     def flush(self) -> Export | None:
         """Write what was reduced and not taken to the files; None if nothing was. Local."""

@@ -94,8 +94,6 @@ class MetricsSession:
         self._closed = False
         open_sessions.add(self)
 
-    # -- wiring
-
     def attach(
         self,
         model: nn.Module | Sequence[nn.Module],
@@ -240,6 +238,11 @@ class MetricsSession:
         self._exporter.reduce(self._take_recorded, self.topology, measured=measured)
 
     @property
+    def has_work(self) -> bool:
+        """This rank has trained something since the last :meth:`reduce`."""
+        return self._observation.throughput.has_work
+
+    @property
     def has_pending(self) -> bool:
         """Something was reduced and not emitted yet; equal on all ranks."""
         return self._exporter.has_pending
@@ -262,8 +265,6 @@ class MetricsSession:
     def _take_recorded(self) -> Records:
         own = self.tracker.collect()
         return pool_grouped([own, stats_tracker.collect_all()]) if open_sessions.first() is self else own
-
-    # -- life
 
     @guarded_entry
     def state_dict(self) -> dict[str, Any]:
@@ -292,7 +293,7 @@ class MetricsSession:
         try:
             if kind is None and not self._closed:
                 step = self._last_step + self._steps_since_reduced
-                self.reduce(measured=self._steps_since_reduced > 0)
+                self.reduce(measured=self._steps_since_reduced > 0 or self.has_work)
                 self.emit(step)
         finally:
             self.close()

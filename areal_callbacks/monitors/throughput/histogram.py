@@ -18,6 +18,9 @@ class LengthHistogram:
     """A (length → count) histogram on the device of the first lengths; it grows with the longest width seen.
 
     A few batches wait and are counted together: for small steps the number of operations is what costs.
+
+    Attributes:
+        is_empty: nothing was counted since :meth:`take`.
     """
 
     def __init__(self) -> None:
@@ -26,9 +29,11 @@ class LengthHistogram:
         self._waiting: list[Tensor] = []
         self._host: Counter[int] = Counter()
         self._unbounded: list[Tensor] = []
+        self.is_empty = True
 
     def add(self, lengths: Lengths) -> None:
         """Count the lengths of one batch, a tensor that is not changed afterwards."""
+        self.is_empty = False
         self._waiting.append(lengths.values)
         self._bound = max(self._bound, lengths.bound)
         if len(self._waiting) >= _BATCHES:
@@ -56,6 +61,7 @@ class LengthHistogram:
         values = [operator.index(length) for length in lengths]
         if min(values, default=0) < 0:
             raise ValueError(f"sequence lengths must not be negative, got {values}")
+        self.is_empty = False
         self._host.update(values)
 
     def add_unbounded(self, lengths: Tensor) -> None:
@@ -69,10 +75,12 @@ class LengthHistogram:
         if lengths.device.type == "cpu":
             self.add_host(lengths.reshape(-1).tolist())
         else:
+            self.is_empty = False
             self._unbounded.append(lengths.detach().reshape(-1).clone())
 
     def take(self) -> dict[int, int]:
         """{length: sequences} without zero lengths, and start over; copies from the device."""
+        self.is_empty = True
         for lengths in self._unbounded:
             self._host.update(lengths.tolist())
         self._unbounded.clear()

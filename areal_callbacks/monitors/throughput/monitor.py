@@ -179,6 +179,11 @@ class ThroughputMonitor(Observer):
         self.may_skip = self.may_skip or may_skip
 
     @property
+    def has_work(self) -> bool:
+        """Something was trained since the last export: sequences or optimizer steps."""
+        return not self._lengths.is_empty or self._optimizer_steps > 0
+
+    @property
     def running(self) -> bool:
         """Inside a training span."""
         return self.training.running

@@ -9,7 +9,7 @@ from typing import Any
 class NullThroughput:
     """Takes every event of :class:`~areal_callbacks.monitors.throughput.monitor.ThroughputMonitor`; does nothing."""
 
-    running = False
+    running = has_work = False
 
     def begin(self) -> None: ...
 
