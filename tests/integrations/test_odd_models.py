@@ -11,7 +11,7 @@ from support.readback import messages
 from support.tiny_accelerate import make_accelerator
 from support.tiny_lightning import trainer
 from support.tiny_trainer import make_trainer
-from support.tiny_words import Rows, Words, batches, outcome_of, weights_of
+from support.tiny_words import Rows, Words, batches, weights_of
 from torch.utils.data import DataLoader
 
 from areal_callbacks.integrations import lightning, transformers
@@ -28,9 +28,15 @@ class NotSetUp(Words):
         raise RuntimeError("call setup() first")
 
 
-class NotSetUpLoss(NotSetUp):
+class Loss(torch.nn.Module):
+    """Transformers asks the outermost module for its configuration, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = NotSetUp()
+
     def forward(self, input_ids: torch.Tensor) -> Any:
-        return {"loss": super().forward(input_ids)}
+        return {"loss": self.words(input_ids)}
 
 
 def loop(folder: Path, measure: bool) -> list[float]:
@@ -80,7 +86,7 @@ def in_lightning(folder: Path, measure: bool) -> list[float]:
 
 
 def in_transformers(folder: Path, measure: bool) -> list[float]:
-    model = NotSetUpLoss()
+    model = Loss()
     callbacks = [transformers.AReaLMetricsCallback(output_dir=str(folder), report=False)] if measure else []
     host = make_trainer(folder, model=model, data=Rows(), callbacks=callbacks)
     host.train()
@@ -92,10 +98,7 @@ HOSTS = [loop, accelerate, in_lightning, in_transformers]
 
 @pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.__name__.removeprefix("in_"))
 def test_it_ends_as_without_us(host: Any, tmp_path: Path, caplog: Any) -> None:
-    expected = outcome_of(host, tmp_path / "without", False)
-    assert outcome_of(host, tmp_path / "with", True) == expected
-    if not isinstance(expected, list):  # Transformers asks for the configuration itself
-        return
+    assert host(tmp_path / "with", True) == host(tmp_path / "without", False)
     (message,) = messages(caplog)
     assert "call setup() first" in message
     records = [one for one in read_metrics(tmp_path / "with" / "metrics.jsonl") if isinstance(one, MetricsRecord)]

@@ -86,7 +86,19 @@ def test_a_checkpoint_with_metrics_loads_without_them(tmp_path):
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"totals": {"tokens": 1}}'], ids=["torn", "list", "incomplete"])
+DAMAGED = {
+    "torn": "{",
+    "list": "[]",
+    "incomplete": '{"totals": {"tokens": 1}}',
+    "word": '{"totals": {"tokens": "12", "seconds": 1.0, "flops": null, "optimizer_steps": 1}}',
+    "negative": '{"totals": {"tokens": 12, "seconds": -1.0, "flops": null, "optimizer_steps": 1}}',
+    "nan": '{"totals": {"tokens": 12, "seconds": NaN, "flops": null, "optimizer_steps": 1}}',
+    "nothing": '{"totals": null}',
+    "binary": "\0\1",
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_file_costs_the_totals_only(content, tmp_path, caplog):
     saved(tmp_path, epochs=1)
     (tmp_path / "checkpoint" / TOTALS).write_text(content)

@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 from lightning.pytorch import Callback
+from support.readback import messages
 from support.tiny_lightning import ROWS, Module, csv_rows, loader, tokens, trainer
 from support.tiny_trainer import Sequences
 
@@ -26,6 +27,35 @@ def test_totals_are_restored_or_restarted_together(resumes, tmp_path):
     own = sum(row["train_perf/seconds"] for row in rows)
     earlier = before["train_perf/total_seconds"] if resumes else 0.0
     assert rows[-1]["train_perf/total_seconds"] == pytest.approx(own + earlier)
+
+
+WHOLE = {"tokens": 12, "seconds": 1.0, "flops": None, "optimizer_steps": 1}
+
+
+DAMAGED = [
+    {"totals": {**WHOLE, "tokens": "12"}},
+    {"totals": {**WHOLE, "seconds": float("nan")}},
+    {"totals": None},
+    {"other": 1},
+    [5],
+]
+
+
+@pytest.mark.parametrize("damaged", DAMAGED, ids=repr)
+def test_a_checkpoint_with_damaged_totals(damaged, tmp_path, caplog):
+    first = trainer(tmp_path / "a", AReaLMetricsCallback(report=False), max_epochs=1)
+    first.fit(Module(), loader(4))
+    first.save_checkpoint(tmp_path / "one.ckpt")
+    saved = torch.load(tmp_path / "one.ckpt", weights_only=False)
+    (ours,) = [name for name in saved["callbacks"] if "AReaL" in name]
+    saved["callbacks"][ours] = damaged
+    torch.save(saved, tmp_path / "one.ckpt")
+    second = trainer(tmp_path / "b", AReaLMetricsCallback(report=False, resume_totals=True), max_epochs=2)
+    second.fit(Module(), loader(4), ckpt_path=tmp_path / "one.ckpt", weights_only=False)
+    rows = [row for row in csv_rows(tmp_path / "b") if "train_perf/tokens" in row]
+    assert rows[-1]["train_perf/total_tokens"] == tokens(4)
+    (message,) = messages(caplog)
+    assert message.startswith("the saved totals cannot be read, they restart: ")
 
 
 def test_totals_start_anew_without_a_checkpoint(tmp_path):

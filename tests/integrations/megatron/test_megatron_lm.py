@@ -209,6 +209,18 @@ def test_totals_that_are_not_there_start_at_zero(ranks: Ranks, tmp_path: Path) -
     assert any("has no totals of iteration 2" in message for message in run.ranks[0]["messages"])
 
 
+def test_damaged_totals_start_at_zero(ranks: Ranks, tmp_path: Path) -> None:
+    (tmp_path / "save").mkdir()
+    (tmp_path / "save" / "latest_checkpointed_iteration.txt").write_text("2")
+    damaged = {"totals": {"tokens": "12", "seconds": 1.0, "flops": None, "optimizer_steps": 1}}
+    (tmp_path / "save" / TOTALS).write_text(json.dumps({"2": damaged}))
+    load = ("--load", str(tmp_path / "save"))
+    run = Run(ranks, tmp_path, "--train-iters", "4", *load, resume_totals=True)
+    assert run.series("train_perf/total_tokens") == {4: 2 * TOKENS}
+    for rank in run.ranks:
+        assert len([told for told in rank["messages"] if "the saved totals cannot be read" in told]) == 1
+
+
 def test_a_module_that_is_not_in_sys_modules_takes_the_callback_too(ranks: Ranks) -> None:
     found = ranks.run_from(JOBS, "install_in_a_module_that_nobody_imported")
     assert found == [[["str", "AReaLMetricsCallback"], None]] * 2
