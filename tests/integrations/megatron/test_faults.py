@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.distributed import Ranks
+from support.megatron_runs import JOBS
 
 pytestmark = pytest.mark.slow
-
-JOBS = Path(__file__).parents[2] / "support" / "megatron_jobs.py"
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Ranks]:
-    ranks = Ranks(2)
-    yield ranks
-    ranks.close()
 
 
 @pytest.mark.parametrize("variant", ["training", "with_callbacks"])

@@ -1,66 +1,23 @@
-"""Megatron-LM's call chain around megatron.core's own training, measured from outside."""
+"""One pretraining: rows at Megatron's own iterations, in its own trackers, and totals beside its checkpoints."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.distributed import Ranks
+from support.megatron_runs import JOBS, TOKENS, Run, metrics_by_step, tensorboard_series
 from support.readback import wandb_file, wandb_history, wandb_table
-from support.subprocesses import search_path
-from support.tiny_megatron import LENGTH, MICRO_BATCHES, ROWS, TOP_K
+from support.tiny_megatron import TOP_K
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from areal_callbacks.core.file_names import MEGATRON_TOTALS_FILE as TOTALS
-from areal_callbacks.writers.jsonl import ExpertLoadsRecord, MetricsRecord, read_metrics
+from areal_callbacks.writers.jsonl import ExpertLoadsRecord, read_metrics
 
 pytestmark = pytest.mark.slow
 
 SUPPORT = Path(__file__).parents[2] / "support"
-JOBS = SUPPORT / "megatron_jobs.py"
-TOKENS = MICRO_BATCHES * ROWS * LENGTH
-"""Of one iteration: both ranks are stages of one pipeline."""
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[Ranks]:
-    ranks = Ranks(2)
-    yield ranks
-    ranks.close()
-
-
-class Run:
-    """One call of pretrain on two ranks, and what it left on disk."""
-
-    def __init__(self, ranks: Ranks, folder: Path, *arguments: str, variant: str = "training", **options: Any) -> None:
-        self.folder = folder
-        line = ["--pipeline-model-parallel-size", "2", "--tensorboard-dir", str(folder / "tensorboard"), *arguments]
-        self.ranks = ranks.run_from(JOBS, "pretrain", variant, line, {"output_dir": str(folder), **options})
-
-    @property
-    def metrics(self) -> dict[int, dict[str, float]]:
-        return metrics_by_step(self.folder)
-
-    def series(self, name: str) -> dict[int, float]:
-        return tensorboard_series(self.folder / "tensorboard", name)
-
-
-def metrics_by_step(folder: Path) -> dict[int, dict[str, float]]:
-    records = read_metrics(folder / "metrics.jsonl")
-    return {record.step: record.metrics for record in records if isinstance(record, MetricsRecord)}
-
-
-def tensorboard_series(folder: Path, name: str) -> dict[int, float]:
-    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
-    events.Reload()
-    return {event.step: event.value for event in events.Scalars(name)}
 
 
 @pytest.mark.parametrize("variant", ["training", "older", "with_callbacks"])
@@ -121,19 +78,6 @@ def test_every_takes_every_nth_log_event(ranks: Ranks, tmp_path: Path) -> None:
     assert run.series("train_perf/tokens") == {4: 4 * TOKENS, 8: 4 * TOKENS}
 
 
-@pytest.mark.parametrize("variant", ["training", "with_callbacks"])
-def test_waiting_for_data_and_evaluation_are_not_training(ranks: Ranks, tmp_path: Path, variant: str) -> None:
-    run = Run(ranks, tmp_path, "--train-iters", "4", "--batch-seconds", "0.1", variant=variant)
-    seconds = sum(metrics["train_perf/seconds_mean"] * 2 for metrics in run.metrics.values())
-    records = [rank["record"] for rank in run.ranks]
-    # both stages fetch every batch here, the second one while it waits for the first
-    assert all(record["waited"] == pytest.approx(4 * MICRO_BATCHES * 0.1) for record in records)
-    steps, waited = (sum(record[name] for record in records) for name in ("step_seconds", "waited"))
-    assert seconds == pytest.approx(steps - waited, rel=0.1)
-    assert variant == "with_callbacks" or all(record["evaluated"] == 2 for record in records)
-    assert sum(metrics["train_perf/tokens"] for metrics in run.metrics.values()) == 4 * TOKENS
-
-
 def test_a_skipped_iteration_is_counted_and_not_timed(ranks: Ranks, tmp_path: Path) -> None:
     run = Run(ranks, tmp_path, "--train-iters", "3", "--log-interval", "3", "--infinite-at", "2")
     (metrics,) = run.metrics.values()
@@ -149,26 +93,6 @@ def test_a_run_shorter_than_the_log_interval_is_exported_at_its_end(ranks: Ranks
     run = Run(ranks, tmp_path, "--train-iters", "3", "--log-interval", "100", variant=variant)
     assert run.series("train_perf/tokens") == {3: 3 * TOKENS}
     assert set(run.metrics) == {3}
-
-
-@pytest.mark.parametrize("variant", ["training", "with_callbacks"])
-def test_installing_twice_measures_once_and_every_training(ranks: Ranks, tmp_path: Path, variant: str) -> None:
-    line = ["--pipeline-model-parallel-size", "2", "--train-iters", "2"]
-    restored = ranks.run_from(JOBS, "install_repeatedly", variant, line, {"output_dir": str(tmp_path)})
-    assert restored == [[True, True, True]] * 2
-    records = [record for record in read_metrics(tmp_path / "metrics.jsonl") if isinstance(record, MetricsRecord)]
-    assert [record.metrics["train_perf/total_tokens"] for record in records] == [2 * TOKENS] * 2
-
-
-@pytest.mark.parametrize("variant", ["training", "with_callbacks"])
-def test_an_exception_passes_and_undoes_everything(ranks: Ranks, tmp_path: Path, variant: str) -> None:
-    run = Run(ranks, tmp_path, "--train-iters", "6", "--raise-at", "4", variant=variant)
-    assert [rank["error"] for rank in run.ranks] == ["FloatingPointError('iteration 4')"] * 2
-    assert [rank["restored_by_itself"] for rank in run.ranks] == [True, True]
-    assert [rank["restored"] for rank in run.ranks] == [True, True]
-    assert {step: metrics["train_perf/tokens"] for step, metrics in run.metrics.items()} == {2: 2 * TOKENS}
-    again = Run(ranks, tmp_path / "again", "--train-iters", "2", variant=variant)
-    assert again.series("train_perf/total_tokens") == {2: 2 * TOKENS}
 
 
 def test_a_checkpoint_before_an_exit_keeps_its_interval(ranks: Ranks, tmp_path: Path) -> None:
@@ -219,61 +143,3 @@ def test_damaged_totals_start_at_zero(ranks: Ranks, tmp_path: Path) -> None:
     assert run.series("train_perf/total_tokens") == {4: 2 * TOKENS}
     for rank in run.ranks:
         assert len([told for told in rank["messages"] if "the saved totals cannot be read" in told]) == 1
-
-
-def test_a_module_that_is_not_in_sys_modules_takes_the_callback_too(ranks: Ranks) -> None:
-    found = ranks.run_from(JOBS, "install_in_a_module_that_nobody_imported")
-    assert found == [[["str", "AReaLMetricsCallback"], None]] * 2
-
-
-def test_a_missing_function_is_named(ranks: Ranks) -> None:
-    version = importlib.metadata.version("megatron-core")
-    for name in ("setup_model_and_optimizer", "train", "train_step", "training_log"):
-        for message in ranks.run_from(JOBS, "install_error", "training", name, None):
-            assert message.startswith(f"megatron.core {version}: a_fork.training.{name} does not exist")
-
-
-def test_another_signature_is_named(ranks: Ranks) -> None:
-    version = importlib.metadata.version("megatron-core")
-    for message in ranks.run_from(
-        JOBS, "install_error", "training", "train_step", "lambda step, model, optimizer: None"
-    ):
-        expected = "takes no argument 'data_iterator', but (step, model, optimizer)"
-        assert message == f"megatron.core {version}: a_fork.training.train_step {expected}"
-    for message in ranks.run_from(JOBS, "install_error", "training", "training_log", "lambda losses: None"):
-        assert "a_fork.training.training_log takes no argument 'iteration'" in message
-
-
-@pytest.mark.parametrize("module", ["areal_callbacks.run", "areal_callbacks.integrations.megatron"])
-def test_an_unchanged_script_under_torchrun(tmp_path: Path, module: str) -> None:
-    arguments = ["--train-iters", "3", "--tensorboard-dir", str(tmp_path / "tensorboard")]
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["-m", module, str(SUPPORT / "megatron_lm" / "pretrain_tiny.py")]
-    options = {"output_dir": str(tmp_path), "every": 2, "report": False}
-    environment = {**os.environ, "PYTHONPATH": search_path(), "AREAL_CALLBACKS": json.dumps(options)}
-    environment["OMP_NUM_THREADS"] = "1"
-    done = subprocess.run(
-        [*command, *arguments, "--log-interval", "1"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    # two data-parallel replicas; the tail comes with the end
-    assert tensorboard_series(tmp_path / "tensorboard", "train_perf/tokens") == {2: 4 * TOKENS, 3: 2 * TOKENS}
-    assert set(metrics_by_step(tmp_path)) == {2, 3}
-
-
-def test_without_a_script_the_command_says_how() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "areal_callbacks.integrations.megatron"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith("usage: python -m areal_callbacks.run")
