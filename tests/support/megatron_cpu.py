@@ -53,7 +53,8 @@ def _answer_for_the_device() -> None:
     def answer(value: Any) -> Callable[..., Any]:  # each a function of its own: torch.compile keeps a register of them
         return lambda *args, **kwargs: value
 
-    cuda, stream = torch.cuda, _Nothing()
+    cuda: Any = torch.cuda
+    stream = _Nothing()
     cuda.Stream = cuda.Event = _Nothing
     cuda.current_device = answer(torch.device("cpu"))
     cuda.current_stream, cuda.default_stream = answer(stream), answer(stream)
@@ -76,15 +77,16 @@ def _create_on_the_cpu() -> None:
 
     for name in ("zeros", "ones", "empty", "full", "tensor", "arange"):
         setattr(torch, name, on_cpu(getattr(torch, name)))
-    torch.Tensor.cuda = lambda tensor, *args, **kwargs: tensor
-    plain_type = torch.Tensor.type
+    tensors: Any = torch.Tensor
+    tensors.cuda = lambda tensor, *args, **kwargs: tensor
+    plain_type = tensors.type
 
     def type_name(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
         """The optimizers accept tensors whose type is called torch.cuda.…Tensor."""
         answer = plain_type(tensor, *args, **kwargs)
         return answer.replace("torch.", "torch.cuda.") if isinstance(answer, str) else answer
 
-    torch.Tensor.type = type_name
+    tensors.type = type_name
 
 
 def _replace_gpu_kernels() -> None:
@@ -99,6 +101,7 @@ def _replace_gpu_kernels() -> None:
 
         def __init__(self, config: Any, hidden_size: int, eps: float = 1e-5, **kwargs: Any) -> None:
             super().__init__(hidden_size, eps)
+            parameter: Any
             for parameter in self.parameters():
                 parameter.sequence_parallel = config.sequence_parallel
 

@@ -78,7 +78,7 @@ def _plain(export: Export) -> dict[str, Any]:
 @contextlib.contextmanager
 def _collectives() -> Iterator[Callable[[], int]]:
     """How many collectives ran on the world's group, by the group's own sequence number."""
-    world = dist.group.WORLD
+    world: Any = dist.group.WORLD
     before = world._get_sequence_number_for_group()
     yield lambda: world._get_sequence_number_for_group() - before
 
@@ -163,7 +163,7 @@ def pretrain(
     }
 
 
-def install_error(group: Any, variant: str, missing: str | None, replacement: str | None) -> str:
+def install_error(group: Any, variant: str, missing: str, replacement: str | None) -> str:
     """What install() says about a module without a function, or with one of another signature."""
     training = importlib.import_module(f"megatron.training.{variant}")
     module = types.ModuleType("a_fork.training")

@@ -6,7 +6,7 @@ import functools
 import itertools
 import tempfile
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -84,7 +84,8 @@ def build(cell: Cell) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
     if cell.compiled == "in place":
         model.compile(backend=cell.backend, fullgraph=whole)
     if cell.compiled == "whole":
-        model = torch.compile(model, backend=cell.backend, fullgraph=whole)
+        compiled: Any = torch.compile(model, backend=cell.backend, fullgraph=whole)
+        return compiled, _call(cell, compiled)
     return model, _call(cell, model)
 
 
@@ -93,10 +94,10 @@ def train_step(cell: Cell, model: nn.Module, call: Callable[[Tensor], Tensor], s
     rank = dist.get_rank() if dist.is_initialized() else 0
     first, second = batches(2, seed=10 * step + rank)
     if cell.step == "several forwards":
-        (call(first).float().mean() + call(second).float().mean()).backward()
+        torch.autograd.backward(call(first).float().mean() + call(second).float().mean())
     else:
         for batch in (first, second):
-            call(batch).float().mean().backward()
+            torch.autograd.backward(call(batch).float().mean())
             if cell.step == "idle forwards":
                 _idle_forwards(model, batch)
             if cell.step == "exceptions":
@@ -132,7 +133,7 @@ def _peft(model: nn.Module, is_hugging_face: bool) -> nn.Module:
     return get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj" if is_hugging_face else "experts"]))
 
 
-def _checkpoint(cell: Cell, model: nn.Module) -> None:
+def _checkpoint(cell: Cell, model: Any) -> None:
     if cell.checkpointing.startswith("hf"):
         if cell.wrapper == "peft":
             model.enable_input_require_grads()
@@ -162,17 +163,18 @@ def _wrap(cell: Cell, model: nn.Module) -> nn.Module:
         cpu = torch.device("cpu")
         return FullyShardedDataParallel(model, auto_wrap_policy=policy, use_orig_params=True, device_id=cpu)
     if cell.wrapper == "fsdp2":
-        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         for layer in _layers(model):
-            fully_shard(layer, mp_policy=policy)
-        return fully_shard(model, mp_policy=policy)
+            fully_shard(layer, mp_policy=precision)
+        sharded: Any = fully_shard(model, mp_policy=precision)
+        return cast("nn.Module", sharded)
     return model
 
 
 def _call(cell: Cell, model: nn.Module) -> Callable[[Tensor], Tensor]:
     def plain(batch: Tensor) -> Tensor:
         output = model(batch)
-        return output if isinstance(output, Tensor) else output.logits
+        return output if isinstance(output, Tensor) else cast("Tensor", output.logits)
 
     def reentrant(batch: Tensor) -> Tensor:  # needs an input with gradients
         return checkpoint(lambda ids, _: plain(ids), batch, torch.zeros((), requires_grad=True), use_reentrant=True)
@@ -192,8 +194,11 @@ class Recount:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        routers = [module for module in model.modules() if hasattr(module, "top_k") and hasattr(module, "num_experts")]
-        routers = [router for router in routers if "Router" in "".join(cls.__name__ for cls in type(router).__mro__)]
+        modules: list[Any] = [module for module in model.modules() if hasattr(module, "top_k")]
+        names = ["".join(cls.__name__ for cls in type(module).__mro__) for module in modules]
+        routers = [
+            module for module, name in zip(modules, names) if "Router" in name and hasattr(module, "num_experts")
+        ]
         self.rows = np.zeros((len(routers), routers[0].num_experts), dtype=np.int64)
         for row, router in zip(itertools.count(), routers):
             router.register_forward_hook(functools.partial(self._count, row))

@@ -37,7 +37,7 @@ class Untorched:
         pass
 
 
-class Uninitialised(Untorched, torch.optim.Optimizer):
+class Uninitialised(Untorched, torch.optim.Optimizer):  # type: ignore[misc]
     """A torch class that never calls ``super().__init__()``: it has none of torch's tables of hooks."""
 
     def __getstate__(self) -> dict[str, Any]:

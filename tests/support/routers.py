@@ -23,7 +23,7 @@ def tree(names: dict[str, nn.Module] | list[str]) -> nn.Module:
     """A module with a router at each of these dotted names."""
     root = nn.Module()
     for name in names:
-        module = root
+        module: Any = root
         *path, last = name.split(".")
         for piece in path:
             if piece not in module._modules:

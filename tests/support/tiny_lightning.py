@@ -28,7 +28,7 @@ class Module(LightningModule):
         self.learning_rate = learning_rate
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        loss = self.model(**batch).loss
+        loss: Tensor = self.model(**batch).loss
         self.log("loss", loss)
         return loss
 

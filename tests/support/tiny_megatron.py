@@ -84,7 +84,7 @@ class Training:
     """
 
     layout: Layout
-    chunks: list[nn.Module]
+    chunks: list[Any]
     optimizer: Any
     config: Any
 
@@ -92,7 +92,7 @@ class Training:
         """All micro-batches of a step; ``data`` is an iterator over micro-batches, or one for each chunk."""
         from megatron.core.pipeline_parallel import get_forward_backward_func
 
-        return get_forward_backward_func()(
+        losses: list[Any] = get_forward_backward_func()(
             forward_step_func=step or forward_step,
             data_iterator=data,
             model=self.chunks if self.layout.vpp else self.chunks[0],
@@ -101,6 +101,7 @@ class Training:
             micro_batch_size=ROWS,
             forward_only=forward_only,
         )
+        return losses
 
     def zero_gradients(self) -> None:
         """What Megatron does before every step."""
@@ -188,7 +189,7 @@ def _model(layout: Layout, config: Any, stage: int | None) -> nn.Module:
     if layout.mtp:
         layer = specs.get_gpt_layer_local_spec(experts)
         mtp = specs.get_gpt_mtp_block_spec(config, layer, use_transformer_engine=False, vp_stage=stage)
-    return GPTModel(
+    model: nn.Module = GPTModel(
         config,
         specs.get_gpt_decoder_block_spec(config, use_transformer_engine=False, vp_stage=stage),
         VOCABULARY,
@@ -199,6 +200,7 @@ def _model(layout: Layout, config: Any, stage: int | None) -> nn.Module:
         post_process=parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage),
         mtp_block_spec=mtp,
     )
+    return model
 
 
 def batches(step: int, layout: Layout, *, seed: int = 0) -> list[Tensor]:

@@ -69,10 +69,10 @@ def _sections(*widths: int) -> dict[str, Any]:
     return {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": list(widths)}}
 
 
-_TWO_KINDS = {"layer_types": ["sliding_attention", "full_attention"] * 2, "num_kv_shared_layers": 2}
-_GEMMA_INPUTS = {"hidden_size_per_layer_input": 14, "vocab_size_per_layer_input": 97}
-_DISENTANGLED = {"relative_attention": True, "pos_att_type": "c2p|p2c", "max_relative_positions": 7}
-_DEEPSEEK_EXPERTS = {"first_k_dense_replace": 1, "n_shared_experts": 2}
+_TWO_KINDS: dict[str, Any] = {"layer_types": ["sliding_attention", "full_attention"] * 2, "num_kv_shared_layers": 2}
+_GEMMA_INPUTS: dict[str, Any] = {"hidden_size_per_layer_input": 14, "vocab_size_per_layer_input": 97}
+_DISENTANGLED: dict[str, Any] = {"relative_attention": True, "pos_att_type": "c2p|p2c", "max_relative_positions": 7}
+_DEEPSEEK_EXPERTS: dict[str, Any] = {"first_k_dense_replace": 1, "n_shared_experts": 2}
 
 SPECIAL: dict[str, dict[str, Any]] = {
     "codegen": {"rotary_dim": 4},

@@ -216,7 +216,7 @@ def model_class(model_type: str) -> type[PreTrainedModel]:
     """The model with a language-modelling head where there is one, else the bare model, by its configuration class."""
     config_class = CONFIG_MAPPING[model_type]
     modeling = importlib.import_module(config_class.__module__.replace("configuration_", "modeling_"))
-    classes = [
+    classes: list[Any] = [
         item
         for item in vars(modeling).values()
         if inspect.isclass(item)
@@ -226,7 +226,8 @@ def model_class(model_type: str) -> type[PreTrainedModel]:
         and not item.__name__.endswith("PreTrainedModel")
     ]
     heads = ("ForCausalLM", "ForConditionalGeneration", "ForTokenClassification", "Model")
-    return next(item for head in heads for item in classes if item.__name__.endswith(head))
+    found: type[PreTrainedModel] = next(item for head in heads for item in classes if item.__name__.endswith(head))
+    return found
 
 
 def routed_folders() -> set[str]:
@@ -238,4 +239,4 @@ def routed_folders() -> set[str]:
 
 def folder_of(model_type: str) -> str:
     """The folder of a model type in transformers' models."""
-    return CONFIG_MAPPING[model_type].__module__.split(".")[2]
+    return str(CONFIG_MAPPING[model_type].__module__.split(".")[2])

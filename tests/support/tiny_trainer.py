@@ -40,16 +40,17 @@ def moe_config(**overrides: Any) -> Qwen3MoeConfig:
 
 def moe_model(*, seed: int = 0, attention: str = "sdpa", **overrides: Any) -> nn.Module:
     torch.manual_seed(seed)
-    return AutoModelForCausalLM.from_config(moe_config(**overrides), attn_implementation=attention)
+    model: nn.Module = AutoModelForCausalLM.from_config(moe_config(**overrides), attn_implementation=attention)
+    return model
 
 
 def dense_model() -> nn.Module:
     torch.manual_seed(0)
     names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "head_dim")
     values = moe_config().to_dict()
-    return AutoModelForCausalLM.from_config(
-        Qwen3Config(**{name: values[name] for name in names}, num_key_value_heads=1, use_cache=False)
-    )
+    config = Qwen3Config(**{name: values[name] for name in names}, num_key_value_heads=1, use_cache=False)
+    model: nn.Module = AutoModelForCausalLM.from_config(config)
+    return model
 
 
 class Sequences(Dataset[dict[str, Tensor]]):
@@ -87,7 +88,8 @@ class RecordingTrainer(Trainer):
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
         self.batches.append({k: v.clone() if isinstance(v, Tensor) else v for k, v in inputs.items()})
         self.steps_of_batches.append(self.state.global_step + 1)
-        return super().training_step(model, inputs, *args, **kwargs)
+        loss: Tensor = super().training_step(model, inputs, *args, **kwargs)
+        return loss
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         if self._interleave:
@@ -117,7 +119,7 @@ class Recount:
 
     def _hook(self, layer: int) -> Any:
         def count(module: nn.Module, _: Any, output: Any) -> None:
-            node = torch._C._current_autograd_node()
+            node: Any = torch._C._current_autograd_node()
             in_backward = node is not None or torch._C._current_graph_task_id() != -1
             recomputed = node is not None and node.name().endswith("CheckpointFunctionBackward")
             if module.training and torch.is_grad_enabled() and (not in_backward or recomputed):

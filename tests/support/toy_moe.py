@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,7 +41,8 @@ class Block(nn.Module):
         top, indices, _ = self.router(flat)
         weights = torch.zeros(len(flat), self.router.num_experts, dtype=top.dtype).scatter(1, indices, top)
         outputs = self.experts(flat).view(len(flat), self.router.num_experts, WIDTH).float()
-        return hidden + (weights.unsqueeze(-1) * outputs).sum(1).view_as(hidden).to(hidden.dtype)
+        added: Tensor = (weights.unsqueeze(-1) * outputs).sum(1).view_as(hidden).to(hidden.dtype)
+        return hidden + added
 
 
 class ToyMoE(nn.Module):
@@ -74,10 +76,10 @@ def batches(number: int, size: int = 2, length: int = 5, seed: int = 0) -> list[
 
 def routed_by_hand(model: nn.Module, inputs: Iterable[Tensor]) -> np.ndarray:
     """``[layers, experts]`` assignments of one pass over the inputs, from the routers' scores, sorted in NumPy."""
-    routers = [module for module in model.modules() if hasattr(module, "gate")]
+    routers: list[Any] = [module for module in model.modules() if hasattr(module, "gate")]
     rows = np.zeros((len(routers), max(router.num_experts for router in routers)), dtype=np.int64)
 
-    def recount(index: int, router: nn.Module, given: Tensor) -> None:
+    def recount(index: int, router: Any, given: Tensor) -> None:
         scores = (given.detach().double() @ router.gate.weight.detach().double().T).numpy()
         chosen = np.argsort(-scores, axis=1)[:, : router.top_k]
         rows[index] += np.bincount(chosen.ravel(), minlength=rows.shape[1])
