@@ -177,7 +177,8 @@ def _call(cell: Cell, model: nn.Module) -> Callable[[Tensor], Tensor]:
         return output if isinstance(output, Tensor) else cast("Tensor", output.logits)
 
     def reentrant(batch: Tensor) -> Tensor:  # needs an input with gradients
-        return checkpoint(lambda ids, _: plain(ids), batch, torch.zeros((), requires_grad=True), use_reentrant=True)
+        tracked = torch.zeros((), requires_grad=True)
+        return cast("Tensor", checkpoint(lambda ids, _: plain(ids), batch, tracked, use_reentrant=True))
 
     if cell.checkpointing != "whole":
         return plain
@@ -196,9 +197,7 @@ class Recount:
     def __init__(self, model: nn.Module) -> None:
         modules: list[Any] = [module for module in model.modules() if hasattr(module, "top_k")]
         names = ["".join(cls.__name__ for cls in type(module).__mro__) for module in modules]
-        routers = [
-            module for module, name in zip(modules, names) if "Router" in name and hasattr(module, "num_experts")
-        ]
+        routers = [one for one, name in zip(modules, names) if "Router" in name and hasattr(one, "num_experts")]
         self.rows = np.zeros((len(routers), routers[0].num_experts), dtype=np.int64)
         for row, router in zip(itertools.count(), routers):
             router.register_forward_hook(functools.partial(self._count, row))

@@ -222,7 +222,7 @@ def model_class(model_type: str) -> type[PreTrainedModel]:
         if inspect.isclass(item)
         and issubclass(item, PreTrainedModel)
         and item.__module__ == modeling.__name__
-        and item.config_class is config_class
+        and getattr(item, "config_class", None) is config_class
         and not item.__name__.endswith("PreTrainedModel")
     ]
     heads = ("ForCausalLM", "ForConditionalGeneration", "ForTokenClassification", "Model")
