@@ -72,7 +72,7 @@ def train(run: MetricsSession, model: nn.Module, given: Tensor) -> None:
 
 def capture_in_between(model: nn.Module, captures: Any, data: list[Tensor], folder: Path) -> tuple[list[str], Any]:
     """The captures of a tracked model after each batch that it trains on, and what was exported in the end."""
-    with track(model, output_dir=folder, report=False) as run:
+    with track(model, output_dir=folder, report=False, flops=False) as run:
         captured = []
         for capture, given in zip(captures, data):
             train(run, model, given)
