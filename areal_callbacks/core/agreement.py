@@ -82,13 +82,13 @@ def _united(wanted: Schema, ranks: Ranks) -> Schema:
 
 def _distinct(wanted: Schema, ranks: Ranks) -> Iterator[bytes]:
     """The distinct schemas that the ranks want, encoded, the most common first, up to the limit."""
-    owners = _owners(wanted, ranks)
+    owners, encoded = _owners(wanted, ranks), wanted.encode()
     mine = [owner == dist.get_rank(ranks.group) for owner in owners]
-    sizes = ranks.maximum(_numbers([len(wanted.encoded) * here for here in mine])).long().tolist()
+    sizes = ranks.maximum(_numbers([len(encoded) * here for here in mine])).long().tolist()
     ends = list(_within_limit(sizes))
     sent = torch.zeros(ends[-1], dtype=torch.uint8, device="cpu")
     for start, end in itertools.compress(zip([0, *ends], ends), mine):
-        sent[start:end] = torch.frombuffer(bytearray(wanted.encoded), dtype=torch.uint8)
+        sent[start:end] = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)
     received = ranks.maximum(sent).numpy().tobytes()
     return (received[start:end] for start, end in zip([0, *ends], ends))
 

@@ -108,8 +108,7 @@ class Schema:
             tuple(sorted(self.maxima)),
         )
 
-    @functools.cached_property
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """The schema as bytes for other ranks."""
         rows = [(family, key, _TEXT[kind]) for family, key, kind in self.summaries]
         return json.dumps((self.families, rows, self.sums, self.maxima), separators=(",", ":")).encode()
@@ -117,7 +116,7 @@ class Schema:
     @functools.cached_property
     def identity(self) -> float:
         """52 bits of a hash: a whole number that float64 holds exactly."""
-        digest = hashlib.blake2b(self.encoded, digest_size=8).digest()
+        digest = hashlib.blake2b(self.encode(), digest_size=8).digest()
         return float(int.from_bytes(digest, "little") >> 12)
 
     def rows_of(self, family: str) -> tuple[Places, tuple[Key, ...]]:

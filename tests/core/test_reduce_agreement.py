@@ -196,7 +196,7 @@ def test_a_schema_survives_the_way_to_another_rank():
     odd = {"é \ud800/x": [1.0], "b": (ReduceType.MAX, [1.0])}
     parts = {"a": contents(sums={"v": [1, 2]}, maxima={"w": [1.0]}, **odd), "failed": None}
     schema = Schema.of(parts)
-    assert Schema.decode(schema.encoded) == schema
+    assert Schema.decode(schema.encode()) == schema
     assert len(schema) == 2 + 2 + 1 + 1
 
 

@@ -101,6 +101,15 @@ def test_one_rank_alone_can_be_run_again():
         assert again == results[rank]
 
 
+def test_one_rank_goes_on_alone_as_it_does_among_the_others():
+    everybody, alone = SimulatedWorld(8), SimulatedWorld(8)
+    export(everybody, staged)
+    (result,) = alone.run(lambda group: told_of(reduce(staged(group.rank), group, "export")), alone_after=7)
+    for whole, part in zip(everybody.collectives[:-2], alone.collectives[:-2]):
+        assert torch.equal(whole.value, part.value)
+    assert result["moe"]["/0"] == repr([0.0, 1.0])
+
+
 # -- the simulation itself fails where a real group would hang or abort
 
 

@@ -86,18 +86,25 @@ class SimulatedWorld:
         self.groups = [SimulatedGroup(self, rank) for rank in range(size)]
         self._waiting: Collective | None = None
 
-    def run(self, job: Callable[[SimulatedGroup], Any]) -> list[Any]:
-        """The results of ``job(group)`` in rank order; groups live on, so that a second run continues the first."""
+    def run(self, job: Callable[[SimulatedGroup], Any], alone_after: int | None = None) -> list[Any]:
+        """The results of ``job(group)`` in rank order; groups live on, so that a second run continues the first.
+
+        Args:
+            job: one rank's code.
+            alone_after: collectives after which only the first rank goes on, here and in later runs; for worlds whose
+                ranks together would need too much memory from there on.
+        """
         threading.stack_size(_STACK)
         ranks = [_Rank(job, group) for group in self.groups]
         threading.stack_size(0)
         try:
             with self._communicating():
                 while not self._round(ranks):
-                    pass
+                    if len(self.collectives) == alone_after:
+                        self._abort(ranks[1:])
+                        del ranks[1:], self.groups[1:]
         finally:
-            for rank in ranks:
-                rank.abort()
+            self._abort(ranks)
         return [rank.result for rank in ranks]
 
     def replay(self, job: Callable[[SimulatedGroup], Any], rank: int) -> Any:
@@ -128,11 +135,15 @@ class SimulatedWorld:
     def _round(self, ranks: list[_Rank]) -> bool:
         """Every rank up to its next collective or its end; whether all have ended."""
         ended = [rank.proceed() for rank in ranks]
-        assert all(ended) or not any(ended), f"{sum(ended)} of {self.size} ranks ended, the others wait for them"
+        assert all(ended) or not any(ended), f"{sum(ended)} of {len(ranks)} ranks ended, the others wait for them"
         if self._waiting is not None:
             self.collectives.append(self._waiting)
             self._waiting = None
         return all(ended)
+
+    def _abort(self, ranks: list[_Rank]) -> None:
+        for rank in ranks:
+            rank.abort()
 
     @contextmanager
     def _communicating(self) -> Iterator[None]:
