@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -57,8 +58,8 @@ class Attachments:
 
     def hook(self, register: Callable[..., RemovableHandle], function: Callable[..., Any], **options: Any) -> None:
         """Hand a guarded ``function`` to one of torch's ``register_…_hook`` methods."""
-        if isinstance(getattr(register, "__self__", None), nn.Module) and not self._handles:
-            self._hide_from_scripting()
+        if isinstance(getattr(register, "__self__", None), nn.Module):
+            _hidden_hooks.add(self)
         self._handles.append(register(Hook(self._observer, function), **options))
 
     def wrap(self, owner: object, name: str, around: Around) -> None:
@@ -71,12 +72,32 @@ class Attachments:
             handle = self._handles.pop()
             attempt(f"{self._observer.family}:undo", f"{self._observer.family} could not remove a hook", handle.remove)
         self._patches.undo()
+        _hidden_hooks.discard(self)
 
-    def _hide_from_scripting(self) -> None:
-        """``torch.jit.script`` compiles the hooks of a module; ours are no TorchScript, and not meant for the copy."""
+
+class _HiddenHooks:
+    """Keeps our hooks from ``torch.jit.script``, which compiles the hooks of a module: ours are no TorchScript.
+
+    One wrap for all attachments of the process: a wrap for each would nest as deep as a model has routers.
+    """
+
+    def __init__(self) -> None:
+        self._attached: weakref.WeakSet[Attachments] = weakref.WeakSet()
+        self._patches = Patches("scripting")
+
+    def add(self, attachments: Attachments) -> None:
+        self._attached.add(attachments)
         recursive = getattr(torch.jit, "_recursive", None)
-        if hasattr(recursive, "get_hook_stubs"):
+        if not len(self._patches) and hasattr(recursive, "get_hook_stubs"):
             self._patches.wrap(recursive, "get_hook_stubs", _without_hooks)
+
+    def discard(self, attachments: Attachments) -> None:
+        self._attached.discard(attachments)
+        if not self._attached:
+            self._patches.undo()
+
+
+_hidden_hooks = _HiddenHooks()
 
 
 def _without_hooks(nn_module: nn.Module) -> Generator[None]:
