@@ -13,6 +13,8 @@ from torch import nn
 from areal_callbacks.safety.door import Observer
 from areal_callbacks.safety.hooks import Attachments
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+
 
 class Witness(Observer):
     family = "witness"
