@@ -15,6 +15,7 @@ from areal_callbacks.integrations._lightning_host import guests_of, topology_of
 from areal_callbacks.safety.door import Call, Observer, attempt, guarded
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.session import MetricsSession
+from areal_callbacks.session.gradient_sync import GradientSync
 from areal_callbacks.session.step_exports import StepExports
 
 
@@ -43,6 +44,7 @@ class FabricRun(Observer):
             guests=attempt("fabric:guests", "no tables in the loggers", guests_of, fabric.loggers, config) or (),
         )
         self._exports = StepExports(self.session, files_only=not fabric.loggers)
+        self._sync = GradientSync(self._exports)
         self._patches = Patches(self.family)
         self._optimizers: list[Optimizer] = []
 
@@ -58,10 +60,12 @@ class FabricRun(Observer):
         """Fabric has set up a model."""
         topology = topology_of(self.fabric.strategy)
         self.session.attach(module, topology=topology, device=self.fabric.device, begin_with_forward=True)
+        self.session.expect_optimizer()  # Fabric's first step names it, after the first reduction maybe
+        self._sync.add(module)
 
     @guarded
     def finish(self) -> None:
-        """Log the tail and undo everything. Collective."""
+        """Log the tail, if every rank is here, and undo everything."""
         step = self._exports.tail_step
         self._exports.finish()
         metrics = self._exports.metrics(step)
@@ -72,6 +76,7 @@ class FabricRun(Observer):
 
     def detach(self) -> None:
         self._patches.undo()
+        self._sync.detach()
         self._exports.close()
 
     def _around_step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Generator[None]:
@@ -84,6 +89,7 @@ class FabricRun(Observer):
     def _around_backward(self, *args: Any, **kwargs: Any) -> Generator[None]:
         yield
         self.session.may_end()
+        self._sync.backward_ended()
 
     def _around_log_dict(self, metrics: Mapping[str, Any], step: int | None = None) -> Generator[Call]:
         """``log`` comes through here, too."""

@@ -42,12 +42,14 @@ class Schedule:
             self._reduce()
 
     def finish(self, progress: int | None = None) -> None:
-        """Training is over: reduce what is left, also what was recorded after the last step. Collective.
+        """Training is over: reduce what is left, also what was recorded after the last step, if every rank is here.
 
         Args:
             progress: as for :meth:`reduce`.
         """
         self.progress = self.progress if progress is None else progress
+        if not self.session.meet_at_end():
+            return
         if self.progress != self._reduced_at:
             self._reduce()
         else:
@@ -94,7 +96,7 @@ class LoggingEvents(Schedule):
         return True
 
     def finish(self, progress: int | None = None) -> None:
-        """Training is over: the next row takes what is left, also what was recorded late. Collective."""
+        """Training is over: the next row takes what is left, also what was recorded late."""
         super().finish(progress)
         self._is_due = self.session.has_pending
 

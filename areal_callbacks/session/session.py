@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from areal_callbacks import stats_tracker
 from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.grouped import pool_grouped
+from areal_callbacks.core.meeting import Meeting
 from areal_callbacks.core.numbers import keep_numbers
 from areal_callbacks.core.records import Records
 from areal_callbacks.core.tracker import StatsTracker
@@ -89,6 +90,7 @@ class MetricsSession:
         self._outputs = Outputs(Run(self.output_dir, self.config.to_dict(), name), self.config, guests)
         self._observation = Observation(self.config)
         self._exporter = Exporter(self._observation)
+        self._end = Meeting(None)
         self._attached = False
         self._last_step = self._steps_since_reduced = 0
         self._closed = False
@@ -128,6 +130,7 @@ class MetricsSession:
         is_first, self._attached = not self._attached, True
         if is_first:
             self.topology = topology or Topology.data_parallel()
+            self._end = Meeting(self.topology.world)
         self._observation.begins_with_forward = begin_with_forward
         self._observation.attach(
             [model] if isinstance(model, nn.Module) else list(model),
@@ -237,6 +240,10 @@ class MetricsSession:
             self._steps_since_reduced = 0
         self._exporter.reduce(self._take_recorded, self.topology, measured=measured)
 
+    def meet_at_end(self) -> bool:
+        """Whether every rank ends its training here, so that a last :meth:`reduce` may follow. Never hangs."""
+        return self._end.come()
+
     @property
     def has_work(self) -> bool:
         """This rank has trained something since the last :meth:`reduce`."""
@@ -281,6 +288,7 @@ class MetricsSession:
         """Undo every hook and flush the writers; whatever was not emitted is dropped. Idempotent."""
         if not self._closed:
             self._closed = True
+            self._end.stay_away()
             open_sessions.remove(self)
             self._observation.detach()
             self._outputs.close()
@@ -289,9 +297,9 @@ class MetricsSession:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        """Close; after a clean block what came since the last export goes to the files, which is collective."""
+        """Close; after a clean block on every rank what came since the last export goes to the files."""
         try:
-            if kind is None and not self._closed:
+            if kind is None and not self._closed and self.meet_at_end():
                 step = self._last_step + self._steps_since_reduced
                 self.reduce(measured=self._steps_since_reduced > 0 or self.has_work)
                 self.emit(step)
