@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from areal_callbacks.core.file_names import RUN_FOLDER
 from areal_callbacks.integrations._transformers_guests import guests_of
 from areal_callbacks.integrations._transformers_host import (
+    SaveStrategy,
     Trainer,
     TrainerControl,
     TrainerState,
@@ -59,6 +61,7 @@ class TransformersRun(Observer):
         self._patches = Patches(self.family)
         self._ended = ended
         self._own_names: frozenset[str] = frozenset()
+        self._event = ""
 
     @guarded
     def start(self, callback: object) -> None:
@@ -76,6 +79,8 @@ class TransformersRun(Observer):
             return
         self.is_over = True
         self._patches.undo()
+        self._events.progress = self.trainer.state.global_step
+        self._events.keep()
         self._ended(self.session.state_dict())
         self._events.close()
 
@@ -84,8 +89,8 @@ class TransformersRun(Observer):
     def _wrap(self, callback: object) -> None:
         trainer, handler, wrap = self.trainer, self.trainer.callback_handler, self._patches.wrap
         wrap(trainer, "_save_checkpoint", self._around_save)
-        wrap(handler, "on_step_end", self._around_boundary)  # around all callbacks: a later one may still ask for a log
-        wrap(handler, "on_epoch_end", self._around_boundary)
+        for event in ("on_step_end", "on_epoch_end"):  # around all callbacks: a later one may still ask for a log
+            wrap(handler, event, partial(self._around_boundary, event))
         wrap(handler, "on_log", self._around_log)
         wrap(integration_utils, "rewrite_logs", self._around_rewrite)
         if trainer.get_cp_size() > 1:
@@ -108,25 +113,32 @@ class TransformersRun(Observer):
             raise
 
     def _around_boundary(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self, event: str, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> Generator[None, TrainerControl]:
         self.session.end()
+        self._event = event
         control = yield
         if control.should_log and state.global_step > self.trainer._globalstep_last_logged:
             self._events.reached(state.global_step)
 
     def _around_save(self, *args: Any, **kwargs: Any) -> Generator[None]:
-        """The totals in a checkpoint are whole; nothing is logged for them."""
-        self._events.reduce(self.trainer.state.global_step)
+        """The totals in a checkpoint are whole; nothing is logged for them.
+
+        A rank that saves because of a callback of its own saves alone: its totals are those of the last row.
+        """
+        if self.session.topology.world is None or _every_rank_saves(self.trainer, self._event):
+            self._events.reduce(self.trainer.state.global_step)
         yield
 
     def _around_finalize(self, *args: Any, **kwargs: Any) -> Generator[None]:
         """The tail interval joins the row of ``train_runtime``, with what a last evaluation recorded."""
         try:
             self._events.finish(self.trainer.state.global_step)
-            yield
         finally:
-            self.detach()
+            try:
+                yield
+            finally:
+                self.detach()
 
     def _around_train_end(self, *args: Any, **kwargs: Any) -> Generator[None]:
         """Before any callback: some end their tracker's run then, which the report is handed to."""
@@ -151,7 +163,7 @@ class TransformersRun(Observer):
             self._own_names = frozenset()
 
     def _metrics_for(self, logs: Mapping[str, Any], state: TrainerState) -> dict[str, float]:
-        if any(str(name).startswith(_EVALUATION_PREFIXES) for name in logs):
+        if all(str(name).startswith(_EVALUATION_PREFIXES) or name == "epoch" for name in logs):
             return {}
         export = self._events.export(state.global_step, logs)
         return {} if export is None else export.metrics
@@ -168,10 +180,24 @@ class TransformersRun(Observer):
         yield
 
 
+def _every_rank_saves(trainer: Trainer, event: str) -> bool:
+    """By the Trainer's own counters, or by a metric that its ranks have gathered."""
+    args, state = trainer.args, trainer.state
+    if args.save_strategy == SaveStrategy.BEST:
+        return bool(trainer.control.should_evaluate)
+    if args.save_strategy == SaveStrategy.EPOCH:
+        return event == "on_epoch_end"
+    is_last = state.global_step >= state.max_steps
+    return args.save_strategy == SaveStrategy.STEPS and (
+        is_last or (state.save_steps > 0 and state.global_step % state.save_steps == 0)
+    )
+
+
 def _callbacks_after(callback: object, callbacks: list[Any]) -> list[Any]:
-    """Those that begin later, as far as they can be wrapped; none if ``callback`` stands inside another one."""
+    """Those that begin later, or their classes if they have slots; none if ``callback`` stands inside another one."""
     places = [place for place, known in enumerate(callbacks) if known is callback]
-    return [later for later in callbacks[places[0] + 1 :] if hasattr(later, "__dict__")] if places else []
+    later = callbacks[places[0] + 1 :] if places else []
+    return [known if hasattr(known, "__dict__") else type(known) for known in later]
 
 
 def _observe_trl(trainer: Trainer, session: MetricsSession, patches: Patches) -> None:

@@ -55,6 +55,11 @@ class Schedule:
         else:
             self.session.reduce(measured=self.session.has_work)
 
+    def keep(self) -> None:
+        """Bring the totals up to date where that takes no other rank. Local: a process that trains alone reduces."""
+        if self.session.topology.world is None:
+            self.session.reduce(measured=self.session.has_work)
+
     def flush(self) -> Export | None:
         """Write what was reduced and not taken to the files; None if nothing was. Local."""
         if self.session.has_pending and self._process == os.getpid():
@@ -62,7 +67,13 @@ class Schedule:
         return None
 
     def close(self) -> None:
-        """End the run; training may have broken off, so the ranks do not meet. Local."""
+        """End the run; training may have broken off, so the ranks do not meet. Local.
+
+        A process that trains alone loses nothing: what came since the last row goes to the files.
+        """
+        if self.session.topology.world is None:
+            self.keep()
+            self._reduced_at = self.progress
         self.flush()
         self.session.close()
 
