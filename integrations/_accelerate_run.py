@@ -72,6 +72,10 @@ class AcceleratorRun:
                 self.session.expect_optimizer(may_skip=True)
             self._patches.wrap(item, "step", functools.partial(self._around_step, item))
 
+    def keep(self) -> None:
+        """Bring the totals up to date where that takes no other rank."""
+        self._exports.keep()
+
     def close(self) -> None:
         """Undo everything without meeting the other ranks; what was not logged goes to the files."""
         self._patches.undo()
@@ -115,4 +119,5 @@ class AcceleratorRun:
 def _folder_of(accelerator: Accelerator) -> Path | None:
     """Beside the trackers' files."""
     parent = accelerator.logging_dir or accelerator.project_dir
-    return None if parent is None else open_sessions.choose_beside(Path(parent))
+    files = None if parent is None else open_sessions.local_folder(parent)
+    return None if files is None else open_sessions.choose_beside(files)

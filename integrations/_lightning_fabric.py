@@ -14,7 +14,7 @@ from areal_callbacks.core.file_names import RUN_FOLDER
 from areal_callbacks.integrations._lightning_host import guests_of, topology_of
 from areal_callbacks.safety.door import Call, Observer, attempt, guarded
 from areal_callbacks.safety.patches import Patches
-from areal_callbacks.session import MetricsSession
+from areal_callbacks.session import MetricsSession, open_sessions
 from areal_callbacks.session.gradient_sync import GradientSync
 from areal_callbacks.session.step_exports import StepExports
 
@@ -51,6 +51,9 @@ class FabricRun(Observer):
     @guarded
     def start(self) -> None:
         """Wrap Fabric's methods."""
+        for logger in self.fabric.loggers:
+            if any(cls.__name__ == "CSVLogger" for cls in type(logger).__mro__):
+                logger.experiment  # noqa: B018 - it warns of files that are in its folder already: ours come later
         self._patches.wrap(self.fabric.strategy, "optimizer_step", self._around_step)
         self._patches.wrap(self.fabric, "backward", self._around_backward)
         self._patches.wrap(self.fabric, "log_dict", self._around_log_dict)
@@ -99,4 +102,5 @@ class FabricRun(Observer):
 def _folder_of(fabric: Any) -> Path | None:
     """Beside the loggers' files."""
     folder = next((logger.log_dir for logger in fabric.loggers if getattr(logger, "log_dir", None)), None)
-    return None if folder is None else Path(folder, RUN_FOLDER)
+    files = None if folder is None else open_sessions.local_folder(folder)
+    return None if files is None else files / RUN_FOLDER

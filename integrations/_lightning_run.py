@@ -11,7 +11,7 @@ from areal_callbacks.core.file_names import RUN_FOLDER
 from areal_callbacks.integrations._lightning_host import LightningModule, Trainer, guests_of, topology_of
 from areal_callbacks.safety.door import Call, Observer, attempt, guarded
 from areal_callbacks.safety.patches import Patches
-from areal_callbacks.session import MetricsSession
+from areal_callbacks.session import MetricsSession, open_sessions
 from areal_callbacks.session.schedule import LoggingEvents
 
 
@@ -124,8 +124,9 @@ def _callbacks_before(callback: object, callbacks: list[Any]) -> list[Any]:
     return [known if hasattr(known, "__dict__") else type(known) for known in callbacks[: sum(places[:1])]]
 
 
-def _folder_of(trainer: Trainer) -> Path:
-    return Path(trainer.log_dir or trainer.default_root_dir, RUN_FOLDER)
+def _folder_of(trainer: Trainer) -> Path | None:
+    files = open_sessions.local_folder(trainer.log_dir or trainer.default_root_dir)
+    return None if files is None else files / RUN_FOLDER
 
 
 def _logs_now(trainer: Trainer, module: LightningModule) -> bool:

@@ -188,9 +188,8 @@ def _every_rank_saves(trainer: Trainer, event: str) -> bool:
     if args.save_strategy == SaveStrategy.EPOCH:
         return event == "on_epoch_end"
     is_last = state.global_step >= state.max_steps
-    return args.save_strategy == SaveStrategy.STEPS and (
-        is_last or (state.save_steps > 0 and state.global_step % state.save_steps == 0)
-    )
+    is_due = is_last or (state.save_steps > 0 and state.global_step % state.save_steps == 0)
+    return bool(args.save_strategy == SaveStrategy.STEPS and is_due)
 
 
 def _callbacks_after(callback: object, callbacks: list[Any]) -> list[Any]:

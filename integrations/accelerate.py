@@ -85,7 +85,7 @@ class AcceleratorMetrics(Observer):
 
     def __init__(self, accelerator: Accelerator, config: MetricsConfig) -> None:
         self.config = config
-        self._accelerator = accelerator
+        self._accelerator: Any = accelerator  # None after the end
         self._run: AcceleratorRun | None = None
         self._steps_before = 0
         self._waiting: list[Any] = []
@@ -120,12 +120,15 @@ class AcceleratorMetrics(Observer):
 
     def close(self) -> None:
         """Undo every wrap and hook without meeting the other ranks; a ``with`` block that ends well logs the tail."""
+        accelerator, self._accelerator = self._accelerator, None
+        if accelerator is None:
+            return
         self._patches.undo()
         for hook in self._state_hooks:
             hook.remove()
         self._state_hooks.clear()
         self._release()
-        vars(self._accelerator).pop(_ATTRIBUTE, None)
+        vars(accelerator).pop(_ATTRIBUTE, None)
 
     detach = close
 
@@ -245,8 +248,9 @@ class AcceleratorMetrics(Observer):
 
     def _save_totals(self, models: list[nn.Module], weights: list[Any], output_dir: str) -> None:
         """Without an export: other ranks may not save."""
-        if self.session is not None and self._accelerator.is_main_process:
-            SavedTotals(Path(output_dir, TOTALS_FILE)).write(self.session.state_dict())
+        if self._run is not None and self._accelerator.is_main_process:
+            self._run.keep()
+            SavedTotals(Path(output_dir, TOTALS_FILE)).write(self._run.session.state_dict())
 
     def _load_totals(self, models: list[nn.Module], input_dir: str) -> None:
         if self.config.resume_totals:

@@ -48,17 +48,14 @@ class Schedule:
             progress: as for :meth:`reduce`.
         """
         self.progress = self.progress if progress is None else progress
-        if not self.session.meet_at_end():
+        if not self.session.meeting.come():
             return
-        if self.progress != self._reduced_at:
-            self._reduce()
-        else:
-            self.session.reduce(measured=self.session.has_work)
+        self._reduce_rest()
 
     def keep(self) -> None:
         """Bring the totals up to date where that takes no other rank. Local: a process that trains alone reduces."""
         if self.session.topology.world is None:
-            self.session.reduce(measured=self.session.has_work)
+            self._reduce_rest()
 
     def flush(self) -> Export | None:
         """Write what was reduced and not taken to the files; None if nothing was. Local."""
@@ -71,11 +68,16 @@ class Schedule:
 
         A process that trains alone loses nothing: what came since the last row goes to the files.
         """
-        if self.session.topology.world is None:
-            self.keep()
-            self._reduced_at = self.progress
+        self.keep()
         self.flush()
         self.session.close()
+
+    def _reduce_rest(self) -> None:
+        """Also what was recorded, or only begun, after the last step."""
+        if self.progress != self._reduced_at:
+            self._reduce()
+        else:
+            self.session.reduce(measured=self.session.has_work)
 
     def _reduce(self) -> None:
         self._reduced_at = self.progress

@@ -31,6 +31,7 @@ class StepExports(Schedule):
     def __init__(self, session: MetricsSession, progress: int = 0, *, files_only: bool = False) -> None:
         super().__init__(session, progress)
         self._files_only = files_only
+        self._start = progress
         self._logged: tuple[int | None, int, bool] | None = None
         self._is_uneven = False
 
@@ -52,7 +53,7 @@ class StepExports(Schedule):
         if self._is_uneven:
             return False
         self.progress += 1
-        return self.progress - self._reduced_at >= self.session.config.every
+        return (self.progress - self._start) % self.session.config.every == 0
 
     def begin_uneven(self) -> None:
         """From now on the ranks make unequal numbers of steps."""
