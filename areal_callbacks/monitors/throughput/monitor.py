@@ -115,8 +115,15 @@ class ThroughputMonitor(Observer):
         self.host_counts = True
         self._read((), inputs, True)
 
-    @guarded
-    def _read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], last: bool) -> bool:
+    def _read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], last: bool) -> bool | None:
+        """A batch that raises when it is read costs the tokens of its interval."""
+        if self.failed:
+            return None
+        found = attempt("throughput:batch", "a batch could not be read", self._read_batch, args, kwargs, last)
+        self._unreadable_batches += found is None
+        return found
+
+    def _read_batch(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], last: bool) -> bool:
         if self._token_count_fn is not None:
             if last:
                 self._add(self._token_count_fn(*args, **kwargs))
@@ -136,7 +143,11 @@ class ThroughputMonitor(Observer):
     def count(self, lengths: Any) -> None:
         """Count sequences whose lengths the host knows better than the forward's arguments."""
         self.host_counts = True
-        self._add(lengths)
+        try:
+            self._add(lengths)
+        except Exception as error:  # noqa: BLE001 - it costs the tokens of this interval
+            report_once("throughput:batch", f"a batch could not be read: {error!r}")
+            self._unreadable_batches += 1
 
     @guarded
     def begin(self) -> None:
