@@ -15,13 +15,11 @@ try:
     from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
     from transformers.integrations import integration_utils
     from transformers.trainer_callback import ExportableState
-    from transformers.trainer_utils import SaveStrategy
 except ImportError as error:
     raise ImportError("this callback needs transformers: pip install 'areal-callbacks[transformers]'") from error
 
 __all__ = [
     "ExportableState",
-    "SaveStrategy",
     "Trainer",
     "TrainerCallback",
     "TrainerControl",

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from areal_callbacks.core.file_names import RUN_FOLDER
 from areal_callbacks.integrations._transformers_guests import guests_of
 from areal_callbacks.integrations._transformers_host import (
-    SaveStrategy,
     Trainer,
     TrainerControl,
     TrainerState,
@@ -61,7 +59,6 @@ class TransformersRun(Observer):
         self._patches = Patches(self.family)
         self._ended = ended
         self._own_names: frozenset[str] = frozenset()
-        self._event = ""
 
     @guarded
     def start(self, callback: object) -> None:
@@ -89,8 +86,8 @@ class TransformersRun(Observer):
     def _wrap(self, callback: object) -> None:
         trainer, handler, wrap = self.trainer, self.trainer.callback_handler, self._patches.wrap
         wrap(trainer, "_save_checkpoint", self._around_save)
-        for event in ("on_step_end", "on_epoch_end"):  # around all callbacks: a later one may still ask for a log
-            wrap(handler, event, partial(self._around_boundary, event))
+        wrap(handler, "on_step_end", self._around_boundary)  # around all callbacks: a later one may still ask for a log
+        wrap(handler, "on_epoch_end", self._around_boundary)
         wrap(handler, "on_log", self._around_log)
         wrap(integration_utils, "rewrite_logs", self._around_rewrite)
         if trainer.get_cp_size() > 1:
@@ -113,10 +110,9 @@ class TransformersRun(Observer):
             raise
 
     def _around_boundary(
-        self, event: str, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> Generator[None, TrainerControl]:
         self.session.end()
-        self._event = event
         control = yield
         if control.should_log and state.global_step > self.trainer._globalstep_last_logged:
             self._events.reached(state.global_step)
@@ -124,10 +120,9 @@ class TransformersRun(Observer):
     def _around_save(self, *args: Any, **kwargs: Any) -> Generator[None]:
         """The totals in a checkpoint are whole; nothing is logged for them.
 
-        A rank that saves because of a callback of its own saves alone: its totals are those of the last row.
+        Every rank is here: the Trainer itself gathers its FLOPs from all of them when it saves.
         """
-        if self.session.topology.world is None or _every_rank_saves(self.trainer, self._event):
-            self._events.reduce(self.trainer.state.global_step)
+        self._events.reduce(self.trainer.state.global_step)
         yield
 
     def _around_finalize(self, *args: Any, **kwargs: Any) -> Generator[None]:
@@ -178,18 +173,6 @@ class TransformersRun(Observer):
         """Context parallelism shards the batch in place before the model sees it."""
         self.session.count_inputs(inputs)
         yield
-
-
-def _every_rank_saves(trainer: Trainer, event: str) -> bool:
-    """By the Trainer's own counters, or by a metric that its ranks have gathered."""
-    args, state = trainer.args, trainer.state
-    if args.save_strategy == SaveStrategy.BEST:
-        return bool(trainer.control.should_evaluate)
-    if args.save_strategy == SaveStrategy.EPOCH:
-        return event == "on_epoch_end"
-    is_last = state.global_step >= state.max_steps
-    is_due = is_last or (state.save_steps > 0 and state.global_step % state.save_steps == 0)
-    return bool(args.save_strategy == SaveStrategy.STEPS and is_due)
 
 
 def _callbacks_after(callback: object, callbacks: list[Any]) -> list[Any]:

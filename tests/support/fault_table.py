@@ -34,9 +34,9 @@ class Fault(NamedTuple):
     promised: str
 
 
-def fault(host: str, broken: str, promised: str) -> Callable[[Test], Test]:
+def fault(row: Fault) -> Callable[[Test], Test]:
     """Declare the fault of a test."""
-    return _declare({"": Fault(host, broken, promised)})
+    return _declare({"": row})
 
 
 def faults(rows: Mapping[str, Fault]) -> Callable[[Test], Test]:
@@ -54,12 +54,14 @@ def _declare(rows: Mapping[str, Fault]) -> Callable[[Test], Test]:
 
 
 def collect() -> dict[str, Fault]:
-    """Test → fault, of every file in ``tests/faults``."""
+    """Test → fault, of every file of tests that declares some."""
     found: dict[str, Fault] = {}
-    for path in sorted((TESTS / "faults").glob("test_*.py")):
+    for path in sorted(TESTS.rglob("test_*.py")):
+        if "from support.fault_table import Fault" not in path.read_text():
+            continue
         for name, value in vars(_load(path)).items():
             for case, row in getattr(value, "faults", {}).items():
-                found[f"{path.stem}::{name}" + (f"[{case}]" if case else "")] = row
+                found[f"{path.relative_to(TESTS)}::{name}" + (f"[{case}]" if case else "")] = row
     return found
 
 
@@ -77,7 +79,7 @@ def render(rows: Mapping[str, Fault]) -> str:
 _HEAD = """# What is promised under each fault
 
 Nothing of ours ends, hangs or slows a training. Each line is one fault that is planted, without us and with us where
-the host is concerned, and the test in `tests/faults` that shows what is promised. The page is made from those tests
+the host is concerned, and the test that shows what is promised. The page is made from those tests
 (`python tests/support/fault_table.py`).
 
 Everywhere: the weights are those of a training without us, and a fault is told in one message.
@@ -85,7 +87,7 @@ Everywhere: the weights are those of a training without us, and a fault is told 
 
 
 def _load(path: Path) -> Any:
-    name = f"faults_{path.stem}"
+    name = f"faults_{path.parent.name}_{path.stem}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None
