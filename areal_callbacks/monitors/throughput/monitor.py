@@ -20,6 +20,8 @@ from areal_callbacks.monitors.throughput.timer import Timer, make_timer
 from areal_callbacks.safety.door import Observer, attempt, guarded
 from areal_callbacks.safety.reporting import report_once
 
+_UNREAD = "a batch could not be read"
+
 
 class ThroughputMonitor(Observer):
     """Measures the training of one rank and derives the aggregate rates of all.
@@ -119,7 +121,7 @@ class ThroughputMonitor(Observer):
         """A batch that raises when it is read costs the tokens of its interval."""
         if self.failed:
             return None
-        found = attempt("throughput:batch", "a batch could not be read", self._read_batch, args, kwargs, last)
+        found = attempt("throughput:batch", _UNREAD, self._read_batch, args, kwargs, last)
         self._unreadable_batches += found is None
         return found
 
@@ -143,11 +145,7 @@ class ThroughputMonitor(Observer):
     def count(self, lengths: Any) -> None:
         """Count sequences whose lengths the host knows better than the forward's arguments."""
         self.host_counts = True
-        try:
-            self._add(lengths)
-        except Exception as error:  # noqa: BLE001 - it costs the tokens of this interval
-            report_once("throughput:batch", f"a batch could not be read: {error!r}")
-            self._unreadable_batches += 1
+        self._unreadable_batches += attempt("throughput:batch", _UNREAD, self._add, lengths) is None
 
     @guarded
     def begin(self) -> None:
@@ -199,13 +197,14 @@ class ThroughputMonitor(Observer):
         """Inside a training span."""
         return self.training.running
 
-    def _add(self, lengths: Any) -> None:
+    def _add(self, lengths: Any) -> bool:
         if isinstance(lengths, Lengths):
             self._lengths.add(Lengths(lengths.values.detach().reshape(-1).clone(), lengths.bound))
         elif isinstance(lengths, Tensor):
             self._lengths.add_unbounded(lengths)
         else:
             self._lengths.add_host([int(lengths)] if isinstance(lengths, Integral) else lengths)
+        return True
 
     def leave_out_flops(self) -> None:
         """From now on no estimate holds for what is counted."""
@@ -251,8 +250,7 @@ class ThroughputMonitor(Observer):
         images = self.tower.take() if self.tower is not None else 0
         if self.estimator is None:
             return None
-        problem = "the FLOPs estimator failed, FLOPs are left out"
-        flops = attempt("flops:estimator", problem, _total_flops, self.estimator, lengths)
+        flops = attempt("flops:estimator", "FLOPs are left out", _total_flops, self.estimator, lengths)
         if flops is None:
             self.estimator = None
             return None
