@@ -165,7 +165,7 @@ class TestEnds:
         assert column(rows, "total_tokens")[-1] == second.tokens
 
 
-def test_a_monitor_that_fails_does_not_stop_the_training(tmp_path, caplog):
+def test_a_count_that_fails_costs_the_tokens_and_not_the_training(tmp_path, caplog):
     def fail(**_):
         raise RuntimeError("broken")
 
@@ -175,5 +175,7 @@ def test_a_monitor_that_fails_does_not_stop_the_training(tmp_path, caplog):
     loop.run()
     accelerator.end_training()
     assert loop.steps == 2
-    assert messages(caplog)[0] == "throughput raised and is switched off: RuntimeError('broken')"
+    assert messages(caplog)[0] == "a batch could not be read: RuntimeError('broken')"
+    assert not any("train_perf/tokens" in record.metrics for record in metric_records(tmp_path))
+    assert all(record.metrics["train_perf/seconds"] > 0 for record in metric_records(tmp_path))
     assert all("moe_balance/worst_layer" in record.metrics for record in metric_records(tmp_path))
