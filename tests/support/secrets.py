@@ -160,7 +160,7 @@ TEXTS = [
     ("https://b.blob.example/c?sv=2024-01-01&se=2026&sig=aB%2FcD%3D&sp=r", ["aB%2FcD"]),
     ("https://storage.example/b/o?GoogleAccessId=me@x&Signature=Zm9v%2B", ["Zm9v", "me@x"]),
     ("https://cdn.example/f?Policy=eyJTdGF0ZW1lbnQi&Signature=Mx81~&Key-Pair-Id=K1", ["Mx81~"]),
-    ("https://qyapi.example/cgi-bin/webhook/send?key=693a91f6-7xx1-4bc4-97a0-0ec2sifa5aaa", ["693a91f6", "0ec2sifa5aaa"]),
+    ("https://qy.x/cgi-bin/webhook/send?key=693a91f6-7xx1-4bc4-97a0-0ec2sifa5aaa", ["693a91f6", "0ec2sifa5aaa"]),
     ("https://hooks.slack.com/services/T0001/B0001/" + "Xq81" * 6, ["Xq81Xq81"]),
     ("https://discord.com/api/webhooks/1234/" + "Yp-72" * 8, ["Yp-72Yp"]),
     ("https://x.webhook.office.com/webhookb2/aaaa-bbbb@cccc/IncomingWebhook/dddd/eeee", ["dddd", "aaaa-bbbb"]),
