@@ -13,8 +13,8 @@ MIN_PYTHON ?= python3.11
 MAX_PYTHON ?= python3.13
 HOSTS := tests/integrations/accelerate tests/integrations/lightning tests/integrations/megatron \
          tests/integrations/test_fsdp.py tests/integrations/test_windows.py
-HOST_EXTRAS := transformers,lightning,accelerate,megatron,tensorboard,wandb
-HOST_TOOLS := pytest pytest-timeout pytest-xdist hypothesis datasets jsonargparse[signatures] matplotlib grimp
+HOST_EXTRAS := transformers,lightning,accelerate,megatron,tensorboard
+HOST_TOOLS := pytest pytest-timeout pytest-xdist hypothesis datasets jsonargparse[signatures] matplotlib wandb
 FUZZ_SECONDS ?= 60
 PEERS_SECONDS ?= 3600
 
