@@ -13,13 +13,13 @@ from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.expert_loads import ExpertLoads
 from areal_callbacks.core.records import Records
 from areal_callbacks.flops.registry import Estimator
+from areal_callbacks.monitors.consumers import Kind
 from areal_callbacks.monitors.moe_balance.monitor import MoEBalanceMonitor
 from areal_callbacks.monitors.throughput.monitor import ThroughputMonitor
 from areal_callbacks.monitors.throughput.null import NullThroughput
 from areal_callbacks.monitors.throughput.optimizer_steps import OptimizerSteps
-from areal_callbacks.monitors.training_forward import TrainingForward
+from areal_callbacks.monitors.training_forward import ForwardCall, TrainingForward
 from areal_callbacks.safety.door import Observer, attempt, guarded
-from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.session.estimates import Estimates
 from areal_callbacks.topology import Topology
 
@@ -106,7 +106,8 @@ class Observation(Observer):
         ignored_calls: Sequence[tuple[object, str]],
         inputs_of: Sequence[nn.Module] | None,
     ) -> None:
-        self._expect_one_estimator(parts)
+        if self._estimates is not None:
+            self._estimates.join(parts)
         if self.moe is not None:
             self.moe.attach(parts, device)
         self._forward.attach(parts, inputs_of=inputs_of)
@@ -114,13 +115,6 @@ class Observation(Observer):
             self._forward.attach_method(module, name)
         for owner, name in ignored_calls:
             self._forward.ignore_calls(owner, name)
-
-    def _expect_one_estimator(self, parts: Sequence[nn.Module]) -> None:
-        """The lengths of all models are pooled, and one estimator makes FLOPs of them."""
-        if self._estimates is None or not self._estimates.is_other_model(parts):
-            return
-        self.throughput.leave_out_flops()
-        report_once("flops:models", "models of different sizes are trained together: their FLOPs are left out")
 
     def attach_optimizer(self, optimizer: Optimizer, begin: Callable[[], None] | None, end: Callable[[], None]) -> None:
         """Call ``begin`` and ``end`` around the real steps of an optimizer, which may be wrapped by the host."""
@@ -136,16 +130,20 @@ class Observation(Observer):
 
     # -- events of the models
 
-    def on_forward(self) -> None:
+    def on_forward(self, module: nn.Module) -> None:
         """A training forward begins."""
         if self._estimates is not None and isinstance(self.throughput, ThroughputMonitor):
-            self._estimates.on_forward(self.throughput)
+            self._estimates.on_forward(self.throughput, module)
         if self.begins_with_forward:
             self.throughput.begin()
 
-    def on_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
-        """What a training forward was given."""
-        return self.throughput.on_inputs(args, kwargs, last=last)
+    def on_consumed(self, kind: Kind, call: ForwardCall) -> None:
+        """A model has consumed its inputs in a training forward."""
+        self.throughput.on_consumed(kind, call)
+
+    def on_outermost(self, call: ForwardCall, *, has_models: bool) -> None:
+        """The training forward of what the loop calls has ended."""
+        self.throughput.on_outermost(call, has_models=has_models)
 
     # -- export
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from areal_callbacks.monitors.training_forward import TrainingForward
+from areal_callbacks.monitors.consumers import Kind
+from areal_callbacks.monitors.training_forward import ForwardCall, TrainingForward
 from areal_callbacks.safety.reporting import logger
 
 
@@ -68,19 +69,21 @@ class Wrapper(nn.Module):
 
 
 class Listener:
-    """Keeps what it is offered; content with arguments by keyword."""
+    """Keeps what it is told."""
 
-    def __init__(self, content: bool = True) -> None:
-        self.begun = 0
-        self.offered: list[tuple[tuple[Any, ...], dict[str, Any], bool]] = []
-        self._content = content
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.consumed: list[tuple[str, str, list[str]]] = []
+        self.outermost: list[tuple[str, bool]] = []
 
-    def on_forward(self) -> None:
-        self.begun += 1
+    def on_forward(self, module: nn.Module) -> None:
+        self.begun.append(type(module).__name__)
 
-    def on_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
-        self.offered.append((args, dict(kwargs), last))
-        return self._content
+    def on_consumed(self, kind: Kind, call: ForwardCall) -> None:
+        self.consumed.append((kind, type(call.entry.module).__name__, sorted(call.inputs.named)))
+
+    def on_outermost(self, call: ForwardCall, *, has_models: bool) -> None:
+        self.outermost.append((type(call.entry.module).__name__, has_models))
 
 
 BATCH = {"input_ids": torch.ones(2, 3, dtype=torch.long), "attention_mask": torch.ones(2, 3, dtype=torch.long)}
@@ -133,22 +136,91 @@ def test_recomputation_is_no_second_forward(reentrant: bool, whole: bool) -> Non
     assert forward.forwards == 2
 
 
-def test_the_model_inside_is_offered_first_and_the_batch_only_if_that_was_not_enough() -> None:
-    listener, unhappy = Listener(), Listener(content=False)
+READ = ("text", "Model", ["attention_mask", "input_ids"])
+
+
+def test_the_model_inside_consumes_and_the_outermost_call_ends_with_that() -> None:
+    listener = Listener()
     wrapper = Wrapper(Model(Probe([])))
-    forward = observed(wrapper, listener)
+    observed(wrapper, listener)
     wrapper(BATCH)
-    assert [(sorted(kwargs), last) for _, kwargs, last in listener.offered] == [
-        (["attention_mask", "input_ids"], False)
-    ]
-    forward.detach()
-    observed(wrapper, unhappy)
-    wrapper(BATCH)
-    assert [(len(args), sorted(kwargs), last) for args, kwargs, last in unhappy.offered] == [
-        (0, ["attention_mask", "input_ids"], False),
-        (1, [], True),
-    ]
-    assert listener.begun == unhappy.begun == 1
+    assert listener.consumed == [READ]
+    assert listener.outermost == [("Wrapper", True)]
+    assert listener.begun == ["Wrapper", "Model"]
+
+
+def test_every_call_of_the_innermost_model_consumes_and_an_outer_one_without_any_does_not() -> None:
+    """Outputs that are used again, several passages, an early return."""
+    listener = Listener()
+
+    class Passages(Wrapper):
+        config = None
+        base_model_prefix = "model"
+
+        def forward(self, input_ids: Tensor, calls: int) -> Tensor:  # type: ignore[override]
+            kept = torch.zeros((), requires_grad=True)
+            return sum((self.model(input_ids=input_ids, attention_mask=input_ids) for _ in range(calls)), kept)
+
+    passages = Passages(Model(Probe([])))
+    observed(passages, listener)
+    for calls in (3, 0, 1):
+        passages(BATCH["input_ids"], calls)
+    assert listener.consumed == [READ] * 4
+    assert listener.outermost == [("Passages", True)] * 3
+
+
+def test_a_model_that_embeds_itself_consumes_what_no_model_inside_it_trained_on() -> None:
+    """A frozen critic inside: it runs without gradients."""
+    listener = Listener()
+
+    class Speaker(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.head, self.critic = nn.Embedding(9, 4), nn.Linear(4, 9), Model(Probe([]))
+
+        def forward(self, input_ids: Tensor) -> Tensor:
+            with torch.no_grad():
+                self.critic(input_ids=input_ids, attention_mask=input_ids)
+            return self.head(self.words(input_ids)).sum()
+
+    observed(speaker := Speaker(), listener)
+    speaker(BATCH["input_ids"])
+    assert listener.consumed == [("text", "Speaker", ["input_ids"])]
+
+
+def test_a_gradient_cache_trains_inside_backward() -> None:
+    seen: list[bool] = []
+    listener = Listener()
+    model = Model(Probe(seen), reentrant=False)
+    forward = observed(model, listener)
+    with torch.no_grad():
+        model(**BATCH)
+    loss = torch.zeros((), requires_grad=True) * 1
+    loss.register_hook(lambda _: torch.enable_grad()(lambda: model(**BATCH).backward())())
+    loss.backward()
+    assert seen == [False, True, False]  # embedded, trained, recomputed
+    assert listener.consumed == [READ]
+    assert forward.forwards == 1
+
+
+def test_backward_inside_the_outermost_call() -> None:
+    """A host whose step runs the backward itself, with whole models under both kinds of checkpointing."""
+    listener = Listener()
+
+    class Step(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Model(Probe([]))
+
+        def forward(self, reentrant: bool) -> None:
+            anchor = torch.ones(2, 3, requires_grad=True)
+            one = lambda x: self.model(attention_mask=x.detach() * 0 + 1) + x.sum() * 0  # noqa: E731
+            checkpoint(one, anchor, use_reentrant=reentrant).backward()
+
+    observed(step := Step(), listener)
+    for reentrant in (False, True):
+        step(reentrant)
+    assert [kind for kind, *_ in listener.consumed] == ["text", "text"]
 
 
 def test_positional_arguments_of_a_model_are_named() -> None:
@@ -156,12 +228,21 @@ def test_positional_arguments_of_a_model_are_named() -> None:
     model = Model(Probe([]))
     observed(model, listener)
     model(BATCH["input_ids"], BATCH["attention_mask"], scale=2)
-    ((args, kwargs, last),) = listener.offered
-    assert args == ()
-    assert kwargs["input_ids"] is BATCH["input_ids"]
-    assert kwargs["attention_mask"] is BATCH["attention_mask"]
-    assert kwargs["scale"] == 2
-    assert not last
+    assert listener.consumed == [("text", "Model", ["attention_mask", "input_ids", "scale"])]
+
+
+def test_what_is_embedded_is_told_where_no_model_takes_text() -> None:
+    shapes = []
+
+    class Words(Listener):
+        def on_outermost(self, call: ForwardCall, *, has_models: bool) -> None:
+            assert not has_models
+            shapes.append(call.embedded)
+
+    root = nn.Sequential(nn.Embedding(9, 3), nn.Linear(3, 3))
+    observed(root, Words())
+    root(BATCH["input_ids"])
+    assert shapes == [{BATCH["input_ids"].shape}]
 
 
 def test_a_reference_model_inside_a_training_step_does_not_train() -> None:
@@ -172,16 +253,15 @@ def test_a_reference_model_inside_a_training_step_does_not_train() -> None:
     observed(wrapper, listener)
     wrapper(BATCH)
     assert (trained, referred) == ([True], [False])
-    assert len(listener.offered) == 1
+    assert listener.consumed == [READ]
 
 
-def test_nothing_is_offered_of_forwards_that_do_not_train() -> None:
+def test_nothing_is_told_of_forwards_that_do_not_train() -> None:
     listener = Listener()
     model = Model(Probe([])).eval()
     observed(model, listener)
     model(**BATCH)
-    assert listener.offered == []
-    assert listener.begun == 0
+    assert listener.consumed == listener.outermost == listener.begun == []
 
 
 @pytest.mark.parametrize("error", [RuntimeError("in the model"), KeyboardInterrupt("in the model")])
@@ -189,7 +269,7 @@ def test_a_forward_that_raises_does_not_stay_open(error: BaseException) -> None:
     seen: list[bool] = []
     model = Model(Probe(seen))
     wrapper = Wrapper(model)
-    observed(wrapper)
+    observed(wrapper, listener := Listener())
     model.fails = error
     with pytest.raises(type(error), match="in the model"):
         wrapper(BATCH)
@@ -198,6 +278,7 @@ def test_a_forward_that_raises_does_not_stay_open(error: BaseException) -> None:
         wrapper(BATCH)
     wrapper(BATCH)
     assert seen == [False, True]
+    assert listener.consumed == [READ]
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -211,7 +292,7 @@ def test_a_module_that_was_compiled_in_place(backend: str) -> None:
     with torch.no_grad():
         model(**BATCH)
     assert forward.forwards == 1
-    assert [sorted(kwargs) for _, kwargs, _ in listener.offered] == [["attention_mask", "input_ids"]]
+    assert listener.consumed == [READ]
     forward.detach()
     model(**BATCH)
     assert forward.forwards == 1
@@ -230,12 +311,12 @@ def test_detaching_leaves_nothing_behind() -> None:
         assert not module._forward_pre_hooks_with_kwargs
         assert not module._forward_hooks_always_called
     wrapper(BATCH)
-    assert listener.begun == 0
+    assert listener.begun == []
 
 
 def test_a_listener_that_raises_is_said_once_and_the_model_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Listener):
-        def on_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
+        def on_consumed(self, kind: Kind, call: ForwardCall) -> None:
             raise OSError("lost")
 
     model = Model(nn.Linear(3, 3))
@@ -255,6 +336,6 @@ def test_copies_of_an_observed_model_are_not_observed(duplicate: Any) -> None:
     observed(model, listener)
     twin = duplicate(model)
     twin(**BATCH).backward()
-    assert listener.begun == 0
+    assert listener.begun == []
     model(**BATCH)
-    assert listener.begun == 1
+    assert listener.begun == ["Model"]

@@ -12,11 +12,14 @@ import torch
 from torch import Tensor
 
 from areal_callbacks.core.records import Records
+from areal_callbacks.monitors.consumers import Kind
 from areal_callbacks.monitors.throughput.histogram import LengthHistogram
 from areal_callbacks.monitors.throughput.images import TowerFlops
 from areal_callbacks.monitors.throughput.interval import LIMB, Interval, Totals
 from areal_callbacks.monitors.throughput.lengths import Lengths, sequence_lengths
+from areal_callbacks.monitors.throughput.model_lengths import model_lengths
 from areal_callbacks.monitors.throughput.timer import Timer, make_timer
+from areal_callbacks.monitors.training_forward import ForwardCall
 from areal_callbacks.safety.door import Observer, attempt, guarded
 from areal_callbacks.safety.reporting import report_once
 
@@ -103,34 +106,35 @@ class ThroughputMonitor(Observer):
 
     # -- step path
 
-    def on_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
-        """Count the sequences of a training forward; False where these arguments do not tell."""
-        is_read = self.host_counts or self._read(args, kwargs, last) is not False
-        if is_read and self.tower is not None:
-            self._see_images(kwargs)
-        return is_read
+    @guarded
+    def on_consumed(self, kind: Kind, call: ForwardCall) -> None:
+        """A model has consumed its inputs in a training forward."""
+        if kind == "images" and self.tower is not None:
+            self.tower.add(call.with_outer())
+        if kind == "text" and not self.host_counts and self._token_count_fn is None:
+            self._add_read(model_lengths(call))
+
+    @guarded
+    def on_outermost(self, call: ForwardCall, *, has_models: bool) -> None:
+        """The training forward of what the loop calls has ended; its arguments count where no model consumes text."""
+        if self.host_counts:
+            return
+        if self._token_count_fn is not None:
+            self._add(self._token_count_fn(*call.args, **call.kwargs))
+        elif not has_models:
+            lengths = sequence_lengths(call.args, call.kwargs, call.embedded)
+            self._add_read(None if lengths is None else [lengths])
 
     def count_inputs(self, inputs: Mapping[str, Any]) -> None:
         """Count the sequences of a batch that the host changes before its model sees it."""
         self.host_counts = True
-        self._read((), inputs, True)
+        lengths = attempt("throughput:inputs", "a batch cannot be read", sequence_lengths, (), inputs)
+        self._add_read(None if lengths is None else [lengths])
 
-    @guarded
-    def _read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], last: bool) -> bool:
-        if self._token_count_fn is not None:
-            if last:
-                self._add(self._token_count_fn(*args, **kwargs))
-            return last
-        lengths = sequence_lengths(args, kwargs)
-        if lengths is not None:
-            self._lengths.add(lengths)
-        self._unreadable_batches += lengths is None and last
-        return lengths is not None
-
-    @guarded
-    def _see_images(self, inputs: Mapping[str, Any]) -> None:
-        if self.tower is not None:
-            self.tower.add(inputs)
+    def _add_read(self, lengths: list[Lengths] | None) -> None:
+        for one in lengths or ():
+            self._lengths.add(one)
+        self._unreadable_batches += lengths is None
 
     @guarded
     def count(self, lengths: Any) -> None:
