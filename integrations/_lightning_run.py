@@ -46,6 +46,7 @@ class LightningRun(Observer):
     def start(self, module: LightningModule) -> None:
         """Attach everything."""
         strategy = self._trainer.strategy
+        self.session.start_from(self._trainer.global_step)
         self.session.attach(
             strategy.model,
             topology=topology_of(strategy),

@@ -56,6 +56,7 @@ class TransformersRun(Observer):
             guests=attempt("transformers:guests", "no tables in the trackers", guests_of, trainer, config) or (),
         )
         self._events = LoggingEvents(self.session, trainer.state.global_step)
+        self.session.start_from(trainer.state.global_step)
         self._patches = Patches(self.family)
         self._ended = ended
         self._own_names: frozenset[str] = frozenset()

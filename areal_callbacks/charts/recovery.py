@@ -15,6 +15,7 @@ from typing import Any
 from areal_callbacks.core.balance import load_percentages, max_over_ideal
 from areal_callbacks.core.file_names import METRICS_FILE
 from areal_callbacks.writers.jsonl import ExpertLoadsRecord, read_metrics
+from areal_callbacks.writers.trainings import number_trainings
 
 TABLE_SUFFIX = ".table.json"
 
@@ -52,10 +53,15 @@ class LayerTable:
 
 
 def read_layers_of_metrics(path: Path, steps: Iterable[int] = ()) -> Iterator[LayerTable]:
-    """Every layer of every export of a metrics.jsonl, or of the given steps; of a repeated step the later export."""
+    """Every layer of every export of a metrics.jsonl, or of the given steps; of a repeated step the later export.
+
+    Of several trainings the last counts.
+    """
     wanted = set(steps)
-    latest: dict[tuple[int, str, int], list[int]] = {}
-    for record in read_metrics(path):
+    current, latest = 0, dict[tuple[int, str, int], list[int]]()
+    for training, record in number_trainings(read_metrics(path)):
+        if training != current:
+            current, latest = training, {}
         if isinstance(record, ExpertLoadsRecord) and (not wanted or record.step in wanted):
             latest.update(((record.step, record.stack, layer), row) for layer, row in zip(record.layers, record.counts))
     for (step, stack, layer), counts in sorted(latest.items()):

@@ -68,11 +68,13 @@ class Run:
         output_dir: the folder of this run's files; may have to be made.
         config: JSON-serialisable configuration. Writers redact its secrets.
         name: a name for people, e.g. the output folder of the host.
+        resumes: it continues an earlier training; None if the host does not tell.
     """
 
     output_dir: Path
     config: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
+    resumes: bool | None = None
 
     @property
     def report(self) -> Path:

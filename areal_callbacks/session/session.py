@@ -26,6 +26,7 @@ from areal_callbacks.session import open_sessions
 from areal_callbacks.session.exporter import Exporter
 from areal_callbacks.session.observation import Observation
 from areal_callbacks.session.outputs import Outputs
+from areal_callbacks.session.rollouts import Rollouts
 from areal_callbacks.topology import Topology
 from areal_callbacks.writers.base import MetricWriter
 
@@ -89,6 +90,7 @@ class MetricsSession:
         self._outputs = Outputs(Run(self.output_dir, self.config.to_dict(), name), self.config, guests)
         self._observation = Observation(self.config)
         self._exporter = Exporter(self._observation)
+        self._rollouts = Rollouts(lambda: self._observation.throughput.running, lambda: self.excluded("rollout"))
         self._attached = False
         self._last_step = self._steps_since_reduced = 0
         self._closed = False
@@ -128,16 +130,18 @@ class MetricsSession:
         is_first, self._attached = not self._attached, True
         if is_first:
             self.topology = topology or Topology.data_parallel()
+        parts = [model] if isinstance(model, nn.Module) else list(model)
         self._observation.begins_with_forward = begin_with_forward
         self._observation.attach(
-            [model] if isinstance(model, nn.Module) else list(model),
+            parts,
             device,
             topology=self.topology if is_first else None,
             estimator=flops_estimator,
             hooks={"forward_methods": forward_methods, "ignored_calls": ignored_calls, "inputs_of": inputs_of},
         )
-        for part in list_optimizers(optimizer):
-            self.observe_optimizer(part)
+        attempt("rollout:attach", "generation counts as training time", self._rollouts.observe, parts)
+        for each in list_optimizers(optimizer):
+            self.observe_optimizer(each)
         return self
 
     @guarded_entry
@@ -266,6 +270,10 @@ class MetricsSession:
         own = self.tracker.collect()
         return pool_grouped([own, stats_tracker.collect_all()]) if open_sessions.first() is self else own
 
+    def start_from(self, progress: int) -> None:
+        """The host tells where it begins: 0 is a fresh training, anything else continues one. Before the first export."""
+        self._outputs.resumes = progress > 0
+
     @guarded_entry
     def state_dict(self) -> dict[str, Any]:
         """The cumulative totals, JSON-serialisable and equal on all ranks after a :meth:`reduce`."""
@@ -273,6 +281,7 @@ class MetricsSession:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue the totals of an earlier run; for after :meth:`attach`. Damaged ones are reported, and restart."""
+        self._outputs.resumes = True
         load = self._observation.throughput.load_state_dict
         attempt("session:totals", "the saved totals cannot be read, they restart", lambda: load(state["totals"]))
 
@@ -283,6 +292,7 @@ class MetricsSession:
             self._closed = True
             open_sessions.remove(self)
             self._observation.detach()
+            self._rollouts.undo()
             self._outputs.close()
 
     def __enter__(self) -> Self:

@@ -2,12 +2,12 @@
 
 One JSON object a line; non-finite numbers are the strings "NaN", "Infinity", "-Infinity"::
 
-    {"kind": "run", "version": 1, "time": ..., "config": {...}}
+    {"kind": "run", "version": 1, "time": ..., "config": {...}, "resumes": false}
     {"kind": "metrics", "step": 10, "time": ..., "metrics": {"train_perf/tokens": 4096, "loss": 1.5}}
     {"kind": "expert_loads", "step": 10, "stack": "", "layers": [0, 1], "experts": 8,
      "counts": base64(zlib(little-endian, row-major)), "dtype": "uint32" | "uint64"}
 
-A resumed run appends another ``run`` line.
+Every start appends a ``run`` line, which says whether it continues the training before; null where that is not known.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ _CORRUPT = (ValueError, LookupError, TypeError, AttributeError, OverflowError, R
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The start, or a resumption, of a run; ``config`` holds no secrets."""
+    """The start of a run; ``config`` holds no secrets; ``resumes``: an earlier training goes on, None if unknown."""
 
     time: float
     config: dict[str, Any]
+    resumes: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ class JsonlWriter:
         path = run.output_dir / METRICS_FILE
         _end_last_line(path)
         self._file = path.open("a", buffering=1, encoding="utf-8", newline="\n")
-        self._append([{"kind": "run", "version": VERSION, "time": time.time(), "config": redact(run.config)}])
+        line = {"kind": "run", "version": VERSION, "time": time.time(), "config": redact(run.config)}
+        self._append([{**line, "resumes": run.resumes}])
 
     def write(self, export: Export) -> None:
         """One ``metrics`` line and a line per (stack, number of experts)."""
@@ -159,7 +161,9 @@ def _decode(line: dict[str, Any]) -> Record | None:
     if kind == "run":
         if line["version"] > VERSION:
             raise ValueError(f"format version {line['version']} is newer than {VERSION}")
-        return RunRecord(float(line["time"]), redact(dict(line["config"])))
+        resumes = line.get("resumes")
+        config = redact(dict(line["config"]))
+        return RunRecord(float(line["time"]), config, resumes if isinstance(resumes, bool) else None)
     if kind == "metrics":
         metrics = {key: float(value) for key, value in line["metrics"].items()}
         return MetricsRecord(_read_step(line), float(line["time"]), metrics)

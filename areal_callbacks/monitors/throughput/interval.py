@@ -51,6 +51,7 @@ class Interval:
     """A reduced interval in plain numbers; None for what could not be measured on every rank."""
 
     tokens: int | None
+    frames: int | None
     flops: float | None
     seconds: float
     seconds_mean: float
@@ -71,6 +72,7 @@ class Interval:
         flops = int(high) * LIMB + (int(low) if low.is_integer() else low)
         return cls(
             tokens=round(sums["tokens"][0]) if readable else None,
+            frames=round(sums["frames"][0]) if maxima["has_frames"] > 0 else None,
             flops=flops if readable and maxima["without_flops"] == 0 else None,
             seconds=maxima["seconds"],
             seconds_mean=sums["seconds"][0] / (sums["ranks"][0] / intervals),
@@ -91,6 +93,8 @@ class Interval:
                 if self.seconds > 0:
                     metrics[f"train_perf/{name}_per_second"] = amount / self.seconds
                     metrics[f"train_perf/{name}_per_second_per_device"] = amount / self.seconds / self.devices
+        if self.frames is not None:
+            metrics["train_perf/input_frames"] = float(self.frames)
         if self.flops is not None and self.is_approximate:
             metrics["train_perf/flops_are_approximate"] = 1.0
         if self.peak_flops is not None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from areal_callbacks.core.records import Records
 from areal_callbacks.monitors.consumers import Kind
+from areal_callbacks.monitors.throughput.frames import FrameCounter
 from areal_callbacks.monitors.throughput.histogram import LengthHistogram
 from areal_callbacks.monitors.throughput.images import TowerFlops
 from areal_callbacks.monitors.throughput.interval import LIMB, Interval, Totals
@@ -31,6 +32,8 @@ class ThroughputMonitor(Observer):
     Key                                               Meaning                                              Reduction
     ================================================  ===================================================  =============
     train_perf/tokens                                 logical tokens of the interval, padding left out     sum
+    train_perf/input_frames                           frames of sound that models were given, padding left sum
+                                                      out, where they take any
     train_perf/seconds                                training time of the interval                        maximum
     train_perf/seconds_mean                           the same, mean over ranks: the straggler gap         mean
     train_perf/tokens_per_second                      tokens / seconds                                     derived
@@ -100,6 +103,8 @@ class ThroughputMonitor(Observer):
         self._contributes_tokens = contributes_tokens
         self._token_count_fn = token_count_fn
         self._lengths = LengthHistogram()
+        self._frames = FrameCounter()
+        self._has_read = self._runs_no_model = False
         self._unreadable_batches = 0
         self._optimizer_steps = 0
         self._skipped_steps = 0
@@ -111,6 +116,8 @@ class ThroughputMonitor(Observer):
         """A model has consumed its inputs in a training forward."""
         if kind == "images" and self.tower is not None:
             self.tower.add(call.with_outer())
+        if kind == "audio":
+            self._frames.add(call.with_outer(), getattr(call.entry.module, "config", None))
         if kind == "text" and not self.host_counts and self._token_count_fn is None:
             self._add_read(model_lengths(call))
 
@@ -124,6 +131,8 @@ class ThroughputMonitor(Observer):
         elif not has_models:
             lengths = sequence_lengths(call.args, call.kwargs, call.embedded)
             self._add_read(None if lengths is None else [lengths])
+        else:
+            self._runs_no_model = not self._has_read
 
     def count_inputs(self, inputs: Mapping[str, Any]) -> None:
         """Count the sequences of a batch that the host changes before its model sees it."""
@@ -132,6 +141,7 @@ class ThroughputMonitor(Observer):
         self._add_read(None if lengths is None else [lengths])
 
     def _add_read(self, lengths: list[Lengths] | None) -> None:
+        self._has_read = True
         for one in lengths or ():
             self._lengths.add(one)
         self._unreadable_batches += lengths is None
@@ -216,6 +226,7 @@ class ThroughputMonitor(Observer):
         maxima["approximate"] = [self._is_approximate]
         sums: dict[str, list[float]] = {
             "tokens": [sum(length * count for length, count in lengths.items())],
+            "frames": [self._frames.take() if self._contributes_tokens else 0],
             "flops": [0, 0] if flops is None else [flops // LIMB, flops % LIMB],
             "seconds": maxima["seconds"],
             "peak_flops": [self.peak_flops or 0.0],
@@ -227,7 +238,7 @@ class ThroughputMonitor(Observer):
     def _take_time(self) -> dict[str, list[float]]:
         steps, self._optimizer_steps = self._optimizer_steps, 0
         skipped, self._skipped_steps = self._skipped_steps, 0
-        unreadable, self._unreadable_batches = self._unreadable_batches, 0
+        unreadable, self._unreadable_batches = self._unreadable_batches + self._runs_no_model, 0
         return {
             "interval": [1],
             "seconds": [self.training.take()],
@@ -236,6 +247,7 @@ class ThroughputMonitor(Observer):
             "has_optimizer": [self.has_optimizer],
             "skipped_steps": [skipped],
             "may_skip": [self.may_skip],
+            "has_frames": [self._frames.has_seen],
             "without_peak": [self.peak_flops is None],
             "unreadable": [unreadable if self._contributes_tokens else 0],
         }
@@ -266,8 +278,8 @@ class ThroughputMonitor(Observer):
         if interval.tokens is None:
             report_once(
                 "throughput:unreadable",
-                "a forward's arguments do not tell how many tokens it was given, so tokens and FLOPs are left out; "
-                "pass token_count_fn",
+                "the arguments of a forward do not tell how many tokens it was given, or no model was called in it: "
+                "tokens and FLOPs are left out; pass token_count_fn",
             )
         return {**interval.metrics(), **self.totals.metrics()}
 
