@@ -271,7 +271,7 @@ class MetricsSession:
         return pool_grouped([own, stats_tracker.collect_all()]) if open_sessions.first() is self else own
 
     def start_from(self, progress: int) -> None:
-        """The host tells where it begins: 0 is a fresh training, anything else continues one. Before the first export."""
+        """The host tells, before the first export, where it begins: 0 is a fresh training, else it continues one."""
         self._outputs.resumes = progress > 0
 
     @guarded_entry

@@ -1,4 +1,4 @@
-"""Which of the trainings in a metrics.jsonl a record belongs to: a folder may be used again, or by trials of a search."""
+"""Which of the trainings in a metrics.jsonl a record belongs to; trials of a search share a folder, say."""
 
 from __future__ import annotations
 

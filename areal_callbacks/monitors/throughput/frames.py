@@ -17,7 +17,7 @@ _BINS = ("num_mel_bins", "input_feat_per_channel", "feature_projection_input_dim
 
 
 class FrameCounter:
-    """Counts the frames of ``input_features`` ``[B, bins, frames]`` or ``[B, frames, bins]``, or samples ``[B, samples]``.
+    """Counts the frames of spectra ``[B, bins, frames]`` or ``[B, frames, bins]``, or of samples ``[B, frames]``.
 
     Padding is left out where a mask ``[B, frames]`` marks it.
 
