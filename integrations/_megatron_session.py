@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from areal_callbacks.config import MetricsConfig, MetricsOptions
 from areal_callbacks.flops.megatron import megatron_flops_estimator
-from areal_callbacks.monitors.throughput.megatron_lengths import MegatronLengths
+from areal_callbacks.monitors.throughput.megatron_lengths import MegatronLengths, forward_names
 from areal_callbacks.safety.door import attempt, guarded_entry
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.safety.reporting import report_once
@@ -138,7 +138,9 @@ def attach(
     groups = pg_collection or ProcessGroupCollection.use_mpu_process_groups(list(_GROUPS))
     settings = MetricsConfig.make(config, **options)
     if settings.token_count_fn is None:
-        settings = MetricsConfig.make(settings, token_count_fn=MegatronLengths(_size(groups, "cp")))
+        settings = MetricsConfig.make(
+            settings, token_count_fn=MegatronLengths(_size(groups, "cp"), forward_names(chunks[0]))
+        )
     session = MegatronSession(settings, name=name, guests=guests)
     session.attach(
         chunks,

@@ -118,7 +118,7 @@ class TrainingForward(Observer):
                 self._attachments.hook(module.register_forward_pre_hook, self._see_embedded)
 
     def _see_embedded(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        if self._call is None or torch.compiler.is_compiling() or not args or not isinstance(args[0], torch.Tensor):
+        if torch.compiler.is_compiling() or self._call is None or not args or not isinstance(args[0], torch.Tensor):
             return
         *_, outermost = self._open_calls()
         outermost.embedded.add(args[0].shape)
@@ -161,13 +161,17 @@ class TrainingForward(Observer):
         self._attachments.wrap(entry.module, name, functools.partial(self._around, entry))
 
     def _before_eager(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if torch.compiler.is_compiling():
+            return
         entry = self._entries.get(module)  # none for the copy of a module on another device
-        if entry is not None and not torch.compiler.is_compiling():
+        if entry is not None:
             self._enter(entry, args, kwargs)
 
     def _after_eager(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         entry = self._entries.get(module)
-        if entry is not None and not torch.compiler.is_compiling():
+        if entry is not None:
             self._leave(entry)
 
     def _around(self, entry: Entry, /, *args: Any, **kwargs: Any) -> Generator[None]:

@@ -70,7 +70,12 @@ def _from_restarts(batch: TokenBatch, starts: Tensor | None) -> Tensor | None:
 def _ends(found: Tensor, starts: Tensor | None) -> Tensor:
     """Where it holds from there to the end of the sequence; of the row, without starts."""
     if starts is None:
-        return found.flip(-1).to(torch.uint8).cumprod(-1).flip(-1).bool()
+        return run_at_end(found)
     segments, others = segment_ids(starts), (~found).reshape(-1).cumsum(0)
     last = torch.zeros_like(others).scatter_reduce_(0, segments, others, "amax")
     return found & (last[segments] == others).view_as(found)
+
+
+def run_at_end(found: Tensor) -> Tensor:
+    """Where it holds from there to the end of the row."""
+    return found.flip(-1).to(torch.uint8).cumprod(-1).flip(-1).bool()
