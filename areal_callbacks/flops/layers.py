@@ -109,14 +109,14 @@ class Stack:
 
     def _layer(self, layer: Layer) -> Iterator[Block]:
         if layer.kind in self.mixers:
-            yield from _as_blocks(self.mixers[layer.kind](layer), layer.kind)
+            yield from as_blocks(self.mixers[layer.kind](layer), layer.kind)
         else:
             found = self.attention(layer)
             yield from [Block(found, mask=self._mask(layer), name="attention")] if isinstance(found, Macs) else found
         if self.feed_forward is not None:
             is_dense = self.dense is not None and self.is_dense is not None and self.is_dense(layer)
             found = self.dense(layer) if self.dense is not None and is_dense else self.feed_forward(layer)
-            yield from _as_blocks(found, "experts" if isinstance(found, Macs) and found.unused > 0 else "mlp")
+            yield from as_blocks(found, "experts" if isinstance(found, Macs) and found.unused > 0 else "mlp")
 
     def _mask(self, layer: Layer) -> Mask:
         fields, kind = layer.fields, layer.kind
@@ -133,7 +133,8 @@ class Stack:
         raise fields.error(f"'layer_types' holds {kind!r}; known are {known}")
 
 
-def _as_blocks(found: Macs | Iterable[Block], name: str, mask: Mask = CAUSAL) -> Iterable[Block]:
+def as_blocks(found: Macs | Iterable[Block], name: str, mask: Mask = CAUSAL) -> Iterable[Block]:
+    """What a :data:`Reader` returned as blocks; a plain sum gets the name and the mask."""
     return [Block(found, mask=mask, name=name)] if isinstance(found, Macs) else found
 
 
