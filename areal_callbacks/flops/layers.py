@@ -54,6 +54,9 @@ class Stack:
         outside: what else the model has beside its layers.
         names: common name of a field → its name in this architecture's configuration.
         bidirectional: whether a token sees those after it.
+        once: what a sequence needs whatever its length, such as pooling; in ``per_token``.
+        prefix_sees_both_sides: ``use_bidirectional_attention`` concerns a prefix of images and prompt only, whose
+            length no configuration tells: counted is causal attention (PaliGemma's Gemma).
     """
 
     attention: Reader
@@ -66,6 +69,8 @@ class Stack:
     outside: Callable[[Fields], Iterable[Block]] | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     bidirectional: bool = False
+    once: Head | None = None
+    prefix_sees_both_sides: bool = False
 
     def compile(self, config: Any, model_type: str, model_class: str = "") -> TrainingFlops:
         """Read a configuration once.
@@ -80,11 +85,17 @@ class Stack:
         """
         fields = Fields(config, model_type, self.names)
         heads = heads_of(model_class, self.head, fields, pooled=self.bidirectional)
-        return training_flops(self.blocks(fields), heads.per_token, once=heads.once)
+        once = (heads.once or Macs()) + self.once_of(fields)
+        return training_flops(self.blocks(fields), heads.per_token, once=once)
+
+    def once_of(self, fields: Fields) -> Macs:
+        """What a sequence needs whatever its length."""
+        return self.once(fields) if self.once else Macs()
 
     def blocks(self, fields: Fields) -> list[Block]:
         """All blocks but the head, layer by layer."""
-        if not self.sees_both_sides(fields) and fields.get("use_bidirectional_attention") is True:
+        both_sides = self.sees_both_sides(fields) or self.prefix_sees_both_sides
+        if not both_sides and fields.get("use_bidirectional_attention") is True:
             raise fields.error("'use_bidirectional_attention' is set, and only causal attention is counted")
         found = [block for layer in self._layers(fields) for block in self._layer(layer)]
         return found + list(self.outside(fields) if self.outside else ())

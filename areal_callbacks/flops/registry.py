@@ -6,11 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from areal_callbacks.flops.encoder_decoder import EncoderDecoder
 from areal_callbacks.flops.estimator import checked_length
 from areal_callbacks.flops.fields import ABSENT, read_field
-from areal_callbacks.flops.layers import Stack
-from areal_callbacks.flops.models import ARCHITECTURES, WITHOUT_LANGUAGE_MODEL
+from areal_callbacks.flops.models import ARCHITECTURES, IMAGES_AND_TEXTS, WITHOUT_LANGUAGE_MODEL, Architecture
 
 Estimator = Callable[[int], int | float]
 """Training FLOPs of one sequence of the given length."""
@@ -91,7 +89,7 @@ def get_flops_estimator(config: Any, *, model_class: str = "") -> Estimator | No
     return None if architecture is None else architecture[1].compile(architecture[2], architecture[0], model_class)
 
 
-def find_architecture(config: Any) -> tuple[str, Stack | EncoderDecoder, Any] | None:
+def find_architecture(config: Any) -> tuple[str, Architecture, Any] | None:
     """The built-in architecture of a configuration; None if there is none.
 
     Returns:
@@ -118,6 +116,8 @@ def _model_type(config: Any) -> str:
 
 
 def _language_part(config: Any) -> Any:
+    if _model_type(config) in IMAGES_AND_TEXTS:
+        return None
     parts = (read_field(config, name) for name in ("text_config", "thinker_config"))
     return next((part for part in parts if part is not ABSENT and part is not None), None)
 

@@ -76,6 +76,17 @@ _DEEPSEEK_EXPERTS: dict[str, Any] = {"first_k_dense_replace": 1, "n_shared_exper
 
 SPECIAL: dict[str, dict[str, Any]] = {
     "codegen": {"rotary_dim": 4},
+    "deepseek_v4": {
+        "num_key_value_heads": 1,
+        "index_topk": 2,
+        "layer_types": ["sliding_attention", *["compressed_sparse_attention", "heavily_compressed_attention"] * 2],
+        "compress_rates": {"compressed_sparse_attention": 2, "heavily_compressed_attention": 3},
+        "num_hidden_layers": 5,
+        "hc_mult": 3,
+        "o_groups": 2,
+        "o_lora_rank": 9,
+        "partial_rotary_factor": 0.5,
+    },
     "exaone_moe": {"num_shared_experts": 2},
     "gpt_neo": {"attention_types": [[["global", "local"], 2]], "window_size": 5},
     "gptj": {"rotary_dim": 4},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from areal_callbacks.flops.attention import (
     GQA,
@@ -58,8 +59,8 @@ DECODERS: Mapping[str, Stack] = {
     "diffllama": Stack(differential_attention, GATED_MLP),
     "ernie4_5": _LLAMA,
     "exaone4": _DECLARED,
-    "gemma": _OWN_HEAD_DIM,
-    "gemma2": Stack(GQA_OWN_HEAD_DIM, GATED_MLP, _ALTERNATING_WINDOWS),
+    "gemma": replace(_OWN_HEAD_DIM, prefix_sees_both_sides=True),
+    "gemma2": Stack(GQA_OWN_HEAD_DIM, GATED_MLP, _ALTERNATING_WINDOWS, prefix_sees_both_sides=True),
     "gemma3_text": Stack(GQA_OWN_HEAD_DIM, GATED_MLP, _GEMMA3_WINDOWS),
     "glm": _OWN_HEAD_DIM,
     "glm4": _OWN_HEAD_DIM,
