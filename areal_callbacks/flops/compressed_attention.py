@@ -13,6 +13,7 @@ from areal_callbacks.flops.masks import Compressed, Sliding
 
 _SELECTED = "compressed_sparse_attention"
 
+
 def compressed_attention(layer: Layer) -> Iterable[Block]:
     """One key-value head, low-rank queries, a low-rank output in groups; compressed keys by the layer's kind.
 

@@ -54,6 +54,7 @@ class Stack:
         outside: what else the model has beside its layers.
         names: common name of a field → its name in this architecture's configuration.
         bidirectional: whether a token sees those after it.
+        causal_if: a field that makes an encoder causal.
         once: what a sequence needs whatever its length, such as pooling; in ``per_token``.
         prefix_sees_both_sides: ``use_bidirectional_attention`` concerns a prefix of images and prompt only, whose
             length no configuration tells: counted is causal attention (PaliGemma's Gemma).
@@ -69,6 +70,7 @@ class Stack:
     outside: Callable[[Fields], Iterable[Block]] | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     bidirectional: bool = False
+    causal_if: str = "is_decoder"
     once: Head | None = None
     prefix_sees_both_sides: bool = False
 
@@ -115,8 +117,8 @@ class Stack:
         return [Layer(fields, index, kind) for index, kind in enumerate(kinds)]
 
     def sees_both_sides(self, fields: Fields) -> bool:
-        """Whether attention is bidirectional; encoders with ``is_decoder`` are causal."""
-        return self.bidirectional and not fields.get("is_decoder")
+        """Whether attention is bidirectional."""
+        return self.bidirectional and not fields.get(self.causal_if)
 
     def _layer(self, layer: Layer) -> Iterator[Block]:
         if layer.kind in self.mixers:

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from areal_callbacks.flops import blocks, estimator
 from areal_callbacks.flops.blocks import Macs
 from areal_callbacks.flops.estimator import Block, TrainingFlops, training_flops
-from areal_callbacks.flops.masks import Band, Bidirectional, Causal, Chunked, Compressed, Relative, Sliding, causal_pairs
+from areal_callbacks.flops.masks import (
+    Band,
+    Bidirectional,
+    Causal,
+    Chunked,
+    Compressed,
+    Relative,
+    Sliding,
+    causal_pairs,
+)
 
 
 @given(length=st.integers(0, 60), window=st.integers(1, 70))

@@ -47,6 +47,8 @@ ON_CPU = (
     "deberta",
     "deberta-v2",
     "esm",
+    "flaubert",
+    "fsmt",
     "jetmoe",
     "longcat_flash",
     "nllb-moe",
@@ -54,6 +56,7 @@ ON_CPU = (
     "opt",
     "switch_transformers",
     "whisper",
+    "xlm",
 )
 """Models that cannot run on the meta device: they read values of the mask, or take none with an entry for each pair."""
 
@@ -137,13 +140,11 @@ def convolved_padding(model: nn.Module) -> int:
     return sum(2 * conv.weight.numel() * int(conv.padding[0]) for conv in convolutions)
 
 
-
 def dense_pairs(mask: Mask, length: int) -> int:
     """Pairs that eager attention computes for a pattern: all L², but for those that have other keys than tokens."""
     if isinstance(mask, Relative):
         return mask.pairs(length)
     return length * (length // mask.rate) if isinstance(mask, Compressed) else length**2
-
 
 
 def dense_forward_flops(estimator: TrainingFlops, length: int) -> int:

@@ -37,4 +37,12 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 }
 """Model type → stack. Each is verified against operator counts of the model itself."""
 
-__all__ = ["ARCHITECTURES", "COMPOSITES", "Architecture", "ENCODER_DECODERS", "IMAGES_AND_TEXTS", "WITHOUT_LANGUAGE_MODEL"]
+__all__ = [
+    "ARCHITECTURES",
+    "COMPOSITES",
+    "ENCODER_DECODERS",
+    "IMAGES_AND_TEXTS",
+    "TEXT_TOWERS",
+    "WITHOUT_LANGUAGE_MODEL",
+    "Architecture",
+]
