@@ -1,7 +1,14 @@
-"""Models of two sequences: an encoder reads the source, a decoder attends to it while it produces the target."""
+"""Models of two sequences: an encoder reads the source, a decoder attends to it while it produces the target.
+
+A run that knows both lengths of every pair has two ways to the same number. With few distinct pairs it keeps
+``(source, target) → count`` for :meth:`EncoderDecoderFlops.of_pairs`. Otherwise a histogram of the sources, one of the
+targets and the sum of source times target over all pairs are enough for :meth:`EncoderDecoderFlops.of_sums`: the
+product is all that the two lengths have in common, and it adds up on a device without being read.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +21,8 @@ from areal_callbacks.flops.layers import Stack
 @dataclass(frozen=True, slots=True)
 class EncoderDecoderFlops:
     """Forward and backward FLOPs of one pair of sequences.
+
+    Of two towers that do not attend to each other, the source is the image and the target the text.
 
     Attributes:
         encoder: of the source, by its length S.
@@ -38,6 +47,32 @@ class EncoderDecoderFlops:
         if not target_length:
             return both_sides
         return both_sides + int(source_length) * (self.per_source_token + self.per_cross_pair * int(target_length))
+
+    def of_pairs(self, pairs: Mapping[tuple[int, int], int]) -> int:
+        """FLOPs of many pairs.
+
+        Args:
+            pairs: (source length, target length) → how many there are.
+        """
+        return sum(count * self(source, target) for (source, target), count in pairs.items())
+
+    def of_sums(self, sources: Mapping[int, int], targets: Mapping[int, int], products: int) -> int:
+        """FLOPs of many pairs, none of whose targets is empty; equal to :meth:`of_pairs`.
+
+        Args:
+            sources: length of a source → how many there are.
+            targets: length of a target → how many there are.
+            products: the sum over all pairs of source length times target length.
+
+        Raises:
+            ValueError: not as many sources as targets, or an empty target.
+        """
+        if sum(sources.values()) != sum(targets.values()) or targets.get(0):
+            raise ValueError(f"every source needs a target of its own that is not empty, not {sources} and {targets}")
+        encoded = sum(count * self.encoder(length) for length, count in sources.items())
+        decoded = sum(count * self.decoder(length) for length, count in targets.items())
+        tokens = sum(count * length for length, count in sources.items())
+        return encoded + decoded + self.per_source_token * tokens + self.per_cross_pair * products
 
 
 @dataclass(frozen=True)

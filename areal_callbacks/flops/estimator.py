@@ -45,7 +45,8 @@ class TrainingFlops:
         b: half the FLOPs per (query, key) pair, over the layers that attend to the whole prefix.
         windows: (W, c) for each sliding window W: c FLOPs per pair, over the layers with that window.
         others: (mask, c) for every other pattern of attention: c FLOPs for each pair that the mask has.
-        once: FLOPs of a sequence whatever its length, such as the classification head's.
+        once: FLOPs of a sequence whatever its length, such as the classification head's; less those of positions that
+            a block skips.
     """
 
     a: int
@@ -82,12 +83,15 @@ class Block:
         window: keys that a query may see, itself included; None for the whole prefix. Short for ``mask=Sliding(W)``.
         mask: the pattern of attention.
         name: what it is, for tables.
+        skips: positions of a sequence that ``per_token`` does not apply to, such as the class token of an embedding of
+            patches.
     """
 
     macs: Macs
     window: int | None = None
     mask: Mask = CAUSAL
     name: str = ""
+    skips: int = 0
 
     @property
     def pattern(self) -> Mask:
@@ -116,9 +120,10 @@ def training_flops(blocks: Iterable[Block], head: Macs, *, once: Macs | None = N
 
 def add_up(blocks: Iterable[Block], head: Macs, flops_per_mac: int, *, once: Macs | None = None) -> TrainingFlops:
     """As :func:`training_flops`, with the FLOPs that a multiply-add of the blocks stands for."""
-    per_token, per_pair = head.per_token, Counter[Mask]()
+    per_token, per_pair, skipped = head.per_token, Counter[Mask](), 0
     for block in blocks:
         per_token += block.macs.per_token
+        skipped += block.macs.per_token * block.skips
         if block.macs.per_pair:
             per_pair[block.pattern] += block.macs.per_pair
     prefix = per_pair.pop(CAUSAL, 0)
@@ -128,5 +133,5 @@ def add_up(blocks: Iterable[Block], head: Macs, flops_per_mac: int, *, once: Mac
         flops_per_mac // 2 * prefix,
         tuple(sorted((mask.window, c) for mask, c in flops.items() if isinstance(mask, Sliding))),
         tuple((mask, c) for mask, c in flops.items() if not isinstance(mask, Sliding | Causal)),
-        flops_per_mac * once.per_token if once else 0,
+        flops_per_mac * ((once.per_token if once else 0) - skipped),
     )

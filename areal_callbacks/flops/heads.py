@@ -64,6 +64,8 @@ def heads_of(model_class: str, language_model: Head, fields: Fields, *, pooled: 
             classifier), not by a score at every position (decoders).
     """
     hidden = fields.integer("hidden_size")
+    if model_class.endswith("ForImageClassification"):
+        return Heads(Macs(), projection(hidden, number_of_labels(fields)))
     if model_class.endswith(("ForSequenceClassification", "ForMultipleChoice")):
         labels = 1 if model_class.endswith("ForMultipleChoice") else number_of_labels(fields)
         classifier = projection(hidden, labels)

@@ -86,5 +86,27 @@ class Relative:
         return 2 * length * min(length, self.reach)
 
 
+@dataclass(frozen=True, slots=True)
+class Compressed:
+    """A query sees one key for every ``rate`` tokens that are complete by then, at most ``selected`` of them.
+
+    With t counted from 1 the t-th token sees ``min(t // rate, selected)``.
+    """
+
+    rate: int
+    selected: int | None = None
+
+    def pairs(self, length: int) -> int:
+        """Visited pairs."""
+        if self.selected is None or length // self.rate <= self.selected:
+            return self._all(length)
+        full = (self.selected + 1) * self.rate - 1
+        return self._all(full) + (length - full) * self.selected
+
+    def _all(self, length: int) -> int:
+        keys, rest = divmod(length, self.rate)
+        return self.rate * keys * (keys - 1) // 2 + keys * (rest + 1)
+
+
 CAUSAL = Causal()
 BIDIRECTIONAL = Bidirectional()

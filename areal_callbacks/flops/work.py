@@ -12,6 +12,8 @@ from areal_callbacks.flops.estimator import TRAINING_FLOPS_PER_MAC, Block
 from areal_callbacks.flops.fields import Fields
 from areal_callbacks.flops.layers import Stack
 from areal_callbacks.flops.registry import find_architecture
+from areal_callbacks.flops.sampled import Sampled
+from areal_callbacks.flops.two_towers import TwoTowers
 
 
 @dataclass(frozen=True)
@@ -103,9 +105,14 @@ def model_work(config: Any, length: int, target_length: int | None = None) -> Mo
     model_type, architecture, part = found
     if isinstance(architecture, Stack):
         return ModelWork(model_type, length, _pool(_stack_work(architecture, part, model_type, length)))
+    if isinstance(architecture, Sampled):
+        return ModelWork(model_type, length, _pool(_sampled_work(architecture, part, model_type, length)))
     target = length if target_length is None else target_length
-    rows = _pool(_pair_work(architecture, part, model_type, length, target))
-    return ModelWork(model_type, length + target, rows)
+    if isinstance(architecture, TwoTowers):
+        rows = _towers_work(architecture, part, model_type, length, target)
+    else:
+        rows = _pair_work(architecture, part, model_type, length, target)
+    return ModelWork(model_type, length + target, _pool(rows))
 
 
 def _pool(rows: Iterable[BlockWork]) -> tuple[BlockWork, ...]:
@@ -117,18 +124,43 @@ def _pool(rows: Iterable[BlockWork]) -> tuple[BlockWork, ...]:
 
 def _stack_work(stack: Stack, config: Any, model_type: str, length: int, *, side: str = "") -> Iterator[BlockWork]:
     fields = Fields(config, model_type, stack.names)
-    for block in stack.blocks(fields):
-        yield block_work(block, length, side)
+    yield from _blocks_work(stack.blocks(fields), length, side)
     if side != "encoder ":
-        yield block_work(Block(stack.head(fields), name="head"), length, side)
+        yield from _blocks_work([Block(stack.head(fields), name="head")], length, side)
+    yield from _once_work(stack.once_of(fields), length, side)
+
+
+def _blocks_work(blocks: Iterable[Block], length: int, side: str = "") -> Iterator[BlockWork]:
+    return (block_work(block, length, side) for block in blocks)
+
+
+def _once_work(macs: Macs, length: int, side: str = "") -> Iterator[BlockWork]:
+    """What a sequence needs whatever its length, unless that is zero."""
+    if macs.per_token:
+        flops = TRAINING_FLOPS_PER_MAC * macs.per_token if length else 0
+        yield BlockWork(f"{side}pooled", 1, flops, 0, macs.active_weights, macs.weights)
 
 
 def block_work(block: Block, length: int, side: str = "") -> BlockWork:
     """The work of one block for a sequence of ``length`` tokens."""
     pairs = TRAINING_FLOPS_PER_MAC * block.macs.per_pair * block.pattern.pairs(length)
-    linear = TRAINING_FLOPS_PER_MAC * block.macs.per_token * length
+    linear = TRAINING_FLOPS_PER_MAC * block.macs.per_token * (length - block.skips if length else 0)
     macs = block.macs
     return BlockWork(f"{side}{block.name}", 1, linear + pairs, pairs, macs.active_weights, macs.weights)
+
+
+def _sampled_work(model: Sampled, config: Any, model_type: str, samples: int) -> Iterator[BlockWork]:
+    for convolution in model.convolutions(Fields(config, model_type)):
+        samples, macs = convolution.outputs(samples), convolution.macs
+        yield BlockWork("convolutions", 1, TRAINING_FLOPS_PER_MAC * macs * samples, 0, macs, macs)
+    yield from _stack_work(model.stack, config, model_type, samples)
+
+
+def _towers_work(model: TwoTowers, config: Any, model_type: str, image: int, text: int) -> Iterator[BlockWork]:
+    sides = zip(model.towers(config, model_type), (image, text), ("image ", "text "), strict=True)
+    for (stack, fields, once), length, side in sides:
+        yield from _blocks_work(stack.blocks(fields), length, side)
+        yield from _once_work(once, length, side)
 
 
 def _pair_work(model: EncoderDecoder, config: Any, model_type: str, source: int, target: int) -> Iterator[BlockWork]:

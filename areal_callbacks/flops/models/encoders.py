@@ -9,7 +9,7 @@ from functools import partial
 from areal_callbacks.flops.attention import GQA, MHA, disentangled_attention, grouped_query_attention
 from areal_callbacks.flops.blocks import Macs, projection
 from areal_callbacks.flops.estimator import Block
-from areal_callbacks.flops.feed_forwards import GATED_MLP, PLAIN_MLP, mlp
+from areal_callbacks.flops.feed_forwards import GATED_MLP, PLAIN_MLP, PLAIN_MLP_4, mlp
 from areal_callbacks.flops.fields import Fields
 from areal_callbacks.flops.heads import masked_language_model_head
 from areal_callbacks.flops.layer_types import declared
@@ -47,6 +47,15 @@ _ELECTRA = _Encoder(
     head=masked_language_model_head(embedding_size="embedding_size"),
 )
 
+_XLM = Stack(
+    MHA,
+    PLAIN_MLP_4,
+    names={"hidden_size": "emb_dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"},
+    bidirectional=True,
+    causal_if="causal",
+)
+_GTE = _Encoder(grouped_query_attention(key_value_heads=False), GATED_MLP)
+
 ENCODERS: Mapping[str, Stack] = {
     "albert": replace(
         _ELECTRA, attention=_shared_layers, feed_forward=None, outside=lambda fields: [_embedding_projection(fields)]
@@ -65,13 +74,17 @@ ENCODERS: Mapping[str, Stack] = {
     "ernie": _BERT,
     "esm": _BERT,
     "eurobert": Stack(GQA, GATED_MLP, bidirectional=True),
+    "flaubert": _XLM,
+    "gte": _GTE,
+    "jina_embeddings_v3": _BERT,
     "megatron-bert": _BERT,
     "modernbert": _Encoder(MHA, GATED_MLP, declared),
     "mpnet": _BERT,
-    "nomic_bert": _Encoder(grouped_query_attention(key_value_heads=False), GATED_MLP),
+    "nomic_bert": _GTE,
     "roberta": _BERT,
     "roberta-prelayernorm": _BERT,
     "roformer": _BERT,
+    "xlm": _XLM,
     "xlm-roberta": _BERT,
     "xlm-roberta-xl": _BERT,
 }

@@ -68,6 +68,7 @@ COMPOSITES: Mapping[str, str] = {
     "granite_docling": "granite_docling_text",
     "granite_speech": "granite",
     "granite_speech_plus": "granite",
+    "hyperclovax_vision_v2": "hyperclovax",
     "idefics2": "mistral",
     "idefics3": "llama",
     "instructblip": "opt",
@@ -86,12 +87,17 @@ COMPOSITES: Mapping[str, str] = {
     "minicpmv4_6": "qwen3_5_text",
     "minicpmv4_7": "qwen3_5_text",
     "mistral3": "mistral",
+    "modernvbert": "modernbert",
+    "molmo2": "molmo2_text",
+    "moss_transcribe_diarize": "qwen3",
     "muse_glimmer": "muse_glimmer_text",
     "musicflamingo": "qwen2",
     "nemo_speechlm": "nemotron_h",
     "nemotron_h_omni": "nemotron_h",
+    "omniasr": "llama",
     "ovis2": "qwen2",
     "paddleocr_vl": "paddleocr_vl_text",
+    "paligemma": "gemma",
     "perception_lm": "llama",
     "pp_chart2table": "qwen2",
     "qianfan_ocr": "qwen3",
@@ -123,8 +129,10 @@ A model is counted by the type of the part that its own configuration names, wha
 WITHOUT_LANGUAGE_MODEL = frozenset(
     {
         "cosmos3_omni",
+        "gemma4_unified_assistant",
         "grounding-dino",
         "janus",
+        "jev",
         "mm-grounding-dino",
         "pe_audio",
         "pe_audio_video",
@@ -133,4 +141,4 @@ WITHOUT_LANGUAGE_MODEL = frozenset(
         "vision-text-dual-encoder",
     }
 )
-"""Composite types whose text part is not what mainly trains, so that its FLOPs would pass for the model's."""
+"""Composite types whose text part is not what mainly trains, or trains otherwise, so that its FLOPs would be wrong."""
