@@ -24,7 +24,7 @@ from areal_callbacks.verify.totals import Totals
 _EMBEDDED = ("inputs_embeds", "decoder_inputs_embeds")
 
 
-class Recount(TorchDispatchMode):
+class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts a training that runs while this is entered.
 
     ::
@@ -47,7 +47,7 @@ class Recount(TorchDispatchMode):
     """
 
     def __init__(self, *models: nn.Module, flops: bool = False) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.totals = Totals()
         self._flops = flops
         self._state = GradientState()
@@ -79,13 +79,13 @@ class Recount(TorchDispatchMode):
 
     def __enter__(self) -> Self:
         self._state.__enter__()
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        super().__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
         self._state.__exit__(kind, error, trace)
         for hook in self._hooks:
             hook.remove()
@@ -156,7 +156,7 @@ class Recount(TorchDispatchMode):
     def _hook(self, module: nn.Module, function: Any) -> None:
         self._hooks.append(module.register_forward_pre_hook(function, with_kwargs=True, prepend=True))
 
-    def _enter_table(self, module: nn.Module, args: Any, kwargs: Any) -> None:  # noqa: ARG002
+    def _enter_table(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         self._entered_table = module
 
     def _open_model(self, module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -169,7 +169,7 @@ class Recount(TorchDispatchMode):
             for value in given:
                 self._count_rows(value, list_calls() or [call], None)
 
-    def _close_model(self, module: nn.Module, args: Any, result: Any) -> None:  # noqa: ARG002
+    def _close_model(self, module: nn.Module, args: Any, result: Any) -> None:
         while self._open and self._open.pop()[0] is not module:
             pass
 

@@ -63,3 +63,17 @@ class Totals:
     def copy(self) -> Totals:
         """As they are now."""
         return copy.deepcopy(self)
+
+    def add(self, other: Totals, *, tokens: bool = True, routes: bool = True) -> None:
+        """Add another rank's, or those parts of it that no other rank repeats."""
+        if tokens:
+            self.tokens += other.tokens
+            self.positions += other.positions
+            self.lengths += other.lengths
+            self.input_frames += other.input_frames
+            self.calls += other.calls
+        self.flops += other.flops
+        for layer, counts in other.routed.items() if routes else ():
+            self.add_routed(layer, counts)
+        for problem in other.unread:
+            self.note(problem)
