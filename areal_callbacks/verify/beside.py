@@ -21,7 +21,6 @@ from areal_callbacks.topology import Topology
 from areal_callbacks.verify.recount import Recount
 from areal_callbacks.verify.totals import Totals
 
-
 SUMS = frozenset({"train_perf/tokens", "train_perf/estimated_flops", "train_perf/input_frames"})
 """The metrics of an interval that add up over intervals."""
 

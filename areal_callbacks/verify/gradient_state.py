@@ -57,12 +57,10 @@ class GradientState:
         if not (torch.is_grad_enabled() or (stack and stack[0])):
             return False
         frames = list(list_frames())
-        if any(_recomputes(frame) for frame in frames):
-            return False
-        for frame in frames:
+        for frame in frames:  # in a recomputation, too: autograd functions inside it recompute in a backward of its own
             if frame.f_code.co_name == "forward" and (context := _context_of(frame)) is not None:
                 setattr(context, _MARK, True)
-        return True
+        return not any(_recomputes(frame) for frame in frames)
 
     def recomputes(self) -> bool:
         """Whether a checkpoint is computing again what runs on this thread."""

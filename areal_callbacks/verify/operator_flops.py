@@ -39,16 +39,17 @@ def _grouped(left: Tensor, right: Tensor, *_: Any) -> int:
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> int:
-    return int(sdpa_flop_count(query.shape, key.shape, value.shape))
+    return int(sdpa_flop_count(query.shape, key.shape, value.shape))  # type: ignore[no-untyped-call]
 
 
 def _attend_backward(gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any) -> int:
-    return int(sdpa_backward_flop_count(gradient.shape, query.shape, key.shape, value.shape))
+    shapes = [part.shape for part in (gradient, query, key, value)]
+    return int(sdpa_backward_flop_count(*shapes))  # type: ignore[no-untyped-call]
 
 
 def _list_further() -> dict[Any, Callable[..., int]]:
     """What this release of torch has of the operators without a formula."""
-    formulas = {
+    formulas: dict[str, Callable[..., int]] = {
         "_grouped_mm": _grouped,
         "_scaled_dot_product_flash_attention_for_cpu": _attend,
         "_scaled_dot_product_flash_attention_for_cpu_backward": _attend_backward,
