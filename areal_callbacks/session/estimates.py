@@ -19,7 +19,7 @@ from areal_callbacks.monitors.training_forward import TrainingForward
 from areal_callbacks.safety.door import Observer, attempt, guarded
 from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.session.device_peaks import count_devices, find_device_name, find_peak
-from areal_callbacks.session.model_flops import ModelFlops, check_given, find_flops, find_model
+from areal_callbacks.session.model_flops import ModelFlops, find_flops, find_model
 
 _COUNTED_IN_FULL = "flops: {frozen: skip_weight_gradient}: %s, so that frozen weights are counted like trained ones"
 
@@ -128,4 +128,4 @@ class Estimates(Observer):
 def _find(parts: Sequence[nn.Module], options: FlopsConfig, estimator: Estimator | None) -> ModelFlops:
     if not options.enabled:
         return ModelFlops()
-    return find_flops(parts, options) if estimator is None else check_given(estimator)
+    return find_flops(parts, options) if estimator is None else ModelFlops(estimator)

@@ -12,7 +12,7 @@ from areal_callbacks.config import FlopsConfig
 from areal_callbacks.flops.estimator import TrainingFlops
 from areal_callbacks.flops.fallback import approximate_flops
 from areal_callbacks.flops.fields import ABSENT, read_field
-from areal_callbacks.flops.registry import Estimator, get_flops_estimator, takes_pairs
+from areal_callbacks.flops.registry import Estimator, get_flops_estimator
 from areal_callbacks.flops.towers import VisionTower, vision_tower
 from areal_callbacks.safety.door import attempt
 from areal_callbacks.safety.reporting import report_once
@@ -45,15 +45,12 @@ class ModelFlops:
         tower: the vision tower beside a built-in estimate of the language part, where its formula is known.
         is_approximate: the estimate is the fallback's.
         model: whose configuration was read; None for an estimator that was given.
-        pairs: the estimator of a model of two sequences, for (source, target); FLOPs are left out while a run records
-            one length of each pair only.
     """
 
     estimator: Estimator | None = None
     tower: VisionTower | None = None
     is_approximate: bool = False
     model: Model | None = None
-    pairs: Estimator | None = None
 
 
 def find_flops(parts: Sequence[nn.Module], options: FlopsConfig) -> ModelFlops:
@@ -63,30 +60,14 @@ def find_flops(parts: Sequence[nn.Module], options: FlopsConfig) -> ModelFlops:
     """
     model = find_model(parts)
     found = "the model has no configuration with a model_type" if model is None else _read_formula(model)
-    pairs = None
     if not isinstance(found, str):
-        if not takes_pairs(found):
-            return ModelFlops(found, _find_tower(model, found), model=model)
-        pairs, found = found, _describe_pairs(model)
+        return ModelFlops(found, _find_tower(model, found), model=model)
     if model is None and options.is_default and not any(map(_is_of_transformers, _modules(parts))):
         return ModelFlops()
     if options.fallback is None:
         report_once("flops:unknown", f"{found}: {LEFT_OUT}")
-        return ModelFlops(model=model, pairs=pairs)
-    return ModelFlops(_approximate(parts, model, found), is_approximate=True, model=model, pairs=pairs)
-
-
-def check_given(estimator: Estimator) -> ModelFlops:
-    """An estimator that the host or the user gave; one of pairs has a message."""
-    if not takes_pairs(estimator):
-        return ModelFlops(estimator)
-    report_once("flops:unknown", f"{_describe_pairs(None)}: {LEFT_OUT}")
-    return ModelFlops(pairs=estimator)
-
-
-def _describe_pairs(model: Model | None) -> str:
-    name = "the model" if model is None else f"model type {model.config.model_type!r}"
-    return f"{name} trains on two sequences, and only the length of the source is recorded"
+        return ModelFlops(model=model)
+    return ModelFlops(_approximate(parts, model, found), is_approximate=True, model=model)
 
 
 def find_model(parts: Sequence[nn.Module]) -> Model | None:

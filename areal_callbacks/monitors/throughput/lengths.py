@@ -23,10 +23,14 @@ class Lengths(NamedTuple):
     Attributes:
         values: 1-D integer tensor on the batch's device; zeros are no sequences.
         bound: no length is larger; known on the host.
+        is_paired: of an encoder or a decoder whose call belongs to that of both.
+        sources: of a decoder: the lengths of what each sequence attends to.
     """
 
     values: Tensor
     bound: int
+    is_paired: bool = False
+    sources: Tensor | None = None
 
 
 def sequence_lengths(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -14,11 +12,11 @@ from torch import Tensor
 from areal_callbacks.core.records import Records
 from areal_callbacks.monitors.consumers import Kind
 from areal_callbacks.monitors.throughput.frames import FrameCounter
-from areal_callbacks.monitors.throughput.histogram import LengthHistogram
 from areal_callbacks.monitors.throughput.images import TowerFlops
 from areal_callbacks.monitors.throughput.interval import LIMB, Interval, Totals
 from areal_callbacks.monitors.throughput.lengths import Lengths, sequence_lengths
 from areal_callbacks.monitors.throughput.model_lengths import model_lengths
+from areal_callbacks.monitors.throughput.sequences import NOTHING, SequenceCounts, Sequences
 from areal_callbacks.monitors.throughput.timer import Timer, make_timer
 from areal_callbacks.monitors.training_forward import ForwardCall
 from areal_callbacks.safety.door import Observer, attempt, guarded
@@ -102,10 +100,9 @@ class ThroughputMonitor(Observer):
         self._devices = devices
         self._contributes_tokens = contributes_tokens
         self._token_count_fn = token_count_fn
-        self._lengths = LengthHistogram()
+        self._sequences = SequenceCounts()
         self._frames = FrameCounter()
         self._has_read = self._runs_no_model = False
-        self._unreadable_batches = 0
         self._optimizer_steps = 0
         self._skipped_steps = 0
 
@@ -127,7 +124,7 @@ class ThroughputMonitor(Observer):
         if self.host_counts:
             return
         if self._token_count_fn is not None:
-            self._add(self._token_count_fn(*call.args, **call.kwargs))
+            self._sequences.add(self._token_count_fn(*call.args, **call.kwargs))
         elif not has_models:
             lengths = sequence_lengths(call.args, call.kwargs, call.embedded)
             self._add_read(None if lengths is None else [lengths])
@@ -142,15 +139,13 @@ class ThroughputMonitor(Observer):
 
     def _add_read(self, lengths: list[Lengths] | None) -> None:
         self._has_read = True
-        for one in lengths or ():
-            self._lengths.add(one)
-        self._unreadable_batches += lengths is None
+        self._sequences.add_read(lengths)
 
     @guarded
     def count(self, lengths: Any) -> None:
         """Count sequences whose lengths the host knows better than the forward's arguments."""
         self.host_counts = True
-        self._add(lengths)
+        self._sequences.add(lengths)
 
     @guarded
     def begin(self) -> None:
@@ -195,20 +190,12 @@ class ThroughputMonitor(Observer):
     @property
     def has_work(self) -> bool:
         """Something was trained since the last export: sequences or optimizer steps."""
-        return not self._lengths.is_empty or self._optimizer_steps > 0
+        return not self._sequences.is_empty or self._optimizer_steps > 0
 
     @property
     def running(self) -> bool:
         """Inside a training span."""
         return self.training.running
-
-    def _add(self, lengths: Any) -> None:
-        if isinstance(lengths, Lengths):
-            self._lengths.add(Lengths(lengths.values.detach().reshape(-1).clone(), lengths.bound))
-        elif isinstance(lengths, Tensor):
-            self._lengths.add_unbounded(lengths)
-        else:
-            self._lengths.add_host([int(lengths)] if isinstance(lengths, Integral) else lengths)
 
     def leave_out_flops(self) -> None:
         """From now on no estimate holds for what is counted."""
@@ -219,13 +206,13 @@ class ThroughputMonitor(Observer):
     def collect(self) -> Records:
         """This rank's interval, and start the next one. Waits once for the device."""
         maxima = self._take_time()
-        lengths = self._lengths.take()
-        lengths = lengths if self._contributes_tokens else {}
-        flops = self._take_flops(lengths)
+        taken = self._sequences.take()
+        sequences = taken if self._contributes_tokens else NOTHING
+        flops = self._take_flops(sequences)
         maxima["without_flops"] = [flops is None]
         maxima["approximate"] = [self._is_approximate]
         sums: dict[str, list[float]] = {
-            "tokens": [sum(length * count for length, count in lengths.items())],
+            "tokens": [sequences.tokens],
             "frames": [self._frames.take() if self._contributes_tokens else 0],
             "flops": [0, 0] if flops is None else [flops // LIMB, flops % LIMB],
             "seconds": maxima["seconds"],
@@ -238,7 +225,7 @@ class ThroughputMonitor(Observer):
     def _take_time(self) -> dict[str, list[float]]:
         steps, self._optimizer_steps = self._optimizer_steps, 0
         skipped, self._skipped_steps = self._skipped_steps, 0
-        unreadable, self._unreadable_batches = self._unreadable_batches + self._runs_no_model, 0
+        unreadable = self._sequences.take_unreadable() + self._runs_no_model
         return {
             "interval": [1],
             "seconds": [self.training.take()],
@@ -252,14 +239,18 @@ class ThroughputMonitor(Observer):
             "unreadable": [unreadable if self._contributes_tokens else 0],
         }
 
-    def _take_flops(self, lengths: Mapping[int, int]) -> float | None:
+    def _take_flops(self, sequences: Sequences) -> float | None:
         images = self.tower.take() if self.tower is not None else 0
         if self.estimator is None:
             return None
-        problem = "the FLOPs estimator failed, FLOPs are left out"
-        flops = attempt("flops:estimator", problem, _total_flops, self.estimator, lengths)
-        if flops is None:
+        try:
+            flops = sequences.flops(self.estimator)
+        except Exception as error:  # noqa: BLE001 - the estimator is the user's, perhaps
+            report_once("flops:estimator", f"the FLOPs estimator failed, FLOPs are left out: {error!r}")
             self.estimator = None
+            return None
+        if flops is None:
+            report_once("flops:pairs", "not every text had a source and a target: FLOPs, which need both, are left out")
             return None
         return flops + (images if self._contributes_tokens else 0)
 
@@ -294,13 +285,6 @@ class ThroughputMonitor(Observer):
             ValueError: a total is missing or no such number.
         """
         self.totals = Totals.parse(state)
-
-
-def _total_flops(estimator: Callable[[int], float], lengths: Mapping[int, int]) -> float:
-    flops = sum(count * estimator(length) for length, count in lengths.items())
-    if not math.isfinite(flops):
-        raise ValueError(f"it returned {flops}")
-    return flops
 
 
 def _vectors(values: Mapping[str, list[Any]]) -> dict[str, Tensor]:
