@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from areal_callbacks.config.files import read_json
+from areal_callbacks.flops.fields import read_field
 
 
 def read_fields(model_or_config: str) -> dict[str, Any] | None:
@@ -23,6 +24,12 @@ def read_fields(model_or_config: str) -> dict[str, Any] | None:
         return read_json(path / "config.json" if path.is_dir() else path)
     except ValueError as error:
         raise click.ClickException(str(error)) from None
+
+
+def read_class(config: Any) -> str:
+    """The class that a configuration was saved from, whose head it has; "" where it does not say."""
+    named = read_field(config, "architectures")
+    return str(named[0]) if isinstance(named, list) and named else ""
 
 
 def is_model_type(name: str) -> bool:
