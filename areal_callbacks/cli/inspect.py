@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from areal_callbacks.monitors.moe_balance.routers import Router
 
 
+_ENDINGS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForMaskedLM", "ForCTC", "Model")
+
+
 @click.command("inspect")
 @click.argument("model_or_config")
 def command(model_or_config: str) -> None:
@@ -73,7 +76,8 @@ def _model_classes(config: Any) -> Iterator[Any]:
         for item in vars(modeling).values()
         if inspect.isclass(item) and getattr(item, "config_class", None) is type(config)
     ]
-    for ending in ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForMaskedLM", "ForCTC", "Model"):
+    whole = ("ForConditionalGeneration", "MTModel") if getattr(config, "is_encoder_decoder", False) else ()
+    for ending in (*whole, *_ENDINGS):
         yield from (item for item in classes if item.__name__.endswith(ending) and not _is_base(item))
 
 

@@ -47,9 +47,18 @@ def fill_defaults(fields: dict[str, Any]) -> Any:
     if model_type not in configs:
         raise click.ClickException(f"transformers knows no model type {model_type!r}, nor its default dimensions")
     try:
-        return configs[model_type].from_dict(fields)
+        return configs[model_type].from_dict(_decode_numbers(fields))
     except Exception as error:
         raise click.ClickException(f"not a configuration of {model_type}: {error}") from error
+
+
+def _decode_numbers(saved: Any) -> Any:
+    """transformers writes what JSON has no number for as ``{"__float__": "Infinity"}``."""
+    if isinstance(saved, dict):
+        if saved.keys() == {"__float__"}:
+            return float(saved["__float__"])
+        return {name: _decode_numbers(value) for name, value in saved.items()}
+    return [_decode_numbers(value) for value in saved] if isinstance(saved, list) else saved
 
 
 def _import_configs() -> Any:
