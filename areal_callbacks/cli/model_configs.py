@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from areal_callbacks.config.files import read_json
+from areal_callbacks.flops.fields import read_field
 
 
 def read_fields(model_or_config: str) -> dict[str, Any] | None:
@@ -25,6 +26,12 @@ def read_fields(model_or_config: str) -> dict[str, Any] | None:
         raise click.ClickException(str(error)) from None
 
 
+def read_class(config: Any) -> str:
+    """The class that a configuration was saved from, whose head it has; "" where it does not say."""
+    named = read_field(config, "architectures")
+    return str(named[0]) if isinstance(named, list) and named else ""
+
+
 def is_model_type(name: str) -> bool:
     """Whether transformers has a model of this type; ClickException without transformers."""
     return name in _import_configs()
@@ -40,9 +47,18 @@ def fill_defaults(fields: dict[str, Any]) -> Any:
     if model_type not in configs:
         raise click.ClickException(f"transformers knows no model type {model_type!r}, nor its default dimensions")
     try:
-        return configs[model_type].from_dict(fields)
+        return configs[model_type].from_dict(_decode_numbers(fields))
     except Exception as error:
         raise click.ClickException(f"not a configuration of {model_type}: {error}") from error
+
+
+def _decode_numbers(saved: Any) -> Any:
+    """transformers writes what JSON has no number for as ``{"__float__": "Infinity"}``."""
+    if isinstance(saved, dict):
+        if saved.keys() == {"__float__"}:
+            return float(saved["__float__"])
+        return {name: _decode_numbers(value) for name, value in saved.items()}
+    return [_decode_numbers(value) for value in saved] if isinstance(saved, list) else saved
 
 
 def _import_configs() -> Any:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numbers
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from areal_callbacks.flops.blocks import Macs
-from areal_callbacks.flops.masks import CAUSAL, Causal, Mask, Sliding
+from areal_callbacks.flops.masks import BIDIRECTIONAL, CAUSAL, Causal, Mask, Sliding
 
 FLOPS_PER_MAC = 2
 """One multiplication and one addition."""
@@ -54,6 +54,14 @@ class TrainingFlops:
     windows: tuple[tuple[int, int], ...] = ()
     others: tuple[tuple[Mask, int], ...] = ()
     once: int = 0
+    _polynomial: tuple[int, int] = field(init=False, repr=False, compare=False)
+    _beside: tuple[tuple[Mask, int], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """L² of bidirectional attention is L·(L+1) − L: no mask to be called for each sequence."""
+        square = sum(c for mask, c in self.others if mask == BIDIRECTIONAL)
+        object.__setattr__(self, "_polynomial", (self.a - square, self.b + square))
+        object.__setattr__(self, "_beside", tuple(other for other in self.others if other[0] != BIDIRECTIONAL))
 
     def __call__(self, length: int) -> int:
         """FLOPs of one sequence of ``length`` tokens; exact. Raises TypeError or ValueError for what is no length."""
@@ -61,16 +69,17 @@ class TrainingFlops:
         if type(length) is not int or length < 0:
             length = checked_length(length)
         both = length * (length + 1)
-        total = length * self.a + both * self.b
+        linear, quadratic = self._polynomial
+        total = length * linear + both * quadratic
         # causal_pairs, written out: a call for each window would double the cost.
         for window, per_pair in self.windows:
             total += per_pair * (both // 2 if length <= window else window * (2 * length - window + 1) // 2)
-        for mask, per_pair in self.others:
+        for mask, per_pair in self._beside:
             total += per_pair * mask.pairs(length)
         return total + self.once if length else 0
 
     def __repr__(self) -> str:
-        shown = (f for f in fields(self) if f.name in ("a", "b", "windows") or getattr(self, f.name))
+        shown = (f for f in fields(self) if f.init and (f.name in ("a", "b", "windows") or getattr(self, f.name)))
         return f"TrainingFlops({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from areal_callbacks.flops.blocks import Macs
 from areal_callbacks.flops.estimator import Block, TrainingFlops, training_flops
 from areal_callbacks.flops.fields import Fields
-from areal_callbacks.flops.heads import Head, heads_of, language_model_head
+from areal_callbacks.flops.heads import Head, Heads, heads_of, language_model_head
 from areal_callbacks.flops.layer_types import CHUNKED, FULL, SLIDING, Rule
 from areal_callbacks.flops.masks import BIDIRECTIONAL, CAUSAL, Band, Chunked, Mask, Sliding
 
@@ -86,9 +86,13 @@ class Stack:
             ValueError: a field is missing or malformed; names the model type and the field.
         """
         fields = Fields(config, model_type, self.names)
-        heads = heads_of(model_class, self.head, fields, pooled=self.bidirectional)
+        heads = self.heads(fields, model_class)
         once = (heads.once or Macs()) + self.once_of(fields)
         return training_flops(self.blocks(fields), heads.per_token, once=once)
+
+    def heads(self, fields: Fields, model_class: str = "") -> Heads:
+        """What follows the layers of a class."""
+        return heads_of(model_class, self.head, fields, pooled=self.bidirectional)
 
     def once_of(self, fields: Fields) -> Macs:
         """What a sequence needs whatever its length."""

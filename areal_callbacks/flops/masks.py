@@ -45,14 +45,18 @@ class Sliding:
 
 @dataclass(frozen=True, slots=True)
 class Chunked:
-    """Causal within chunks of ``size`` tokens (Llama 4)."""
+    """Causal within chunks of ``size`` tokens (Llama 4).
+
+    With r tokens in the last chunk ``(L−r)·(size+1)/2 + r·(r+1)/2``.
+    """
 
     size: int
 
     def pairs(self, length: int) -> int:
         """Visited pairs."""
-        chunks, rest = divmod(length, self.size)
-        return chunks * self.size * (self.size + 1) // 2 + rest * (rest + 1) // 2
+        size = self.size
+        rest = length % size
+        return (length * (size + 1) - rest * (size - rest)) // 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,11 @@ def test_pairs_and_their_sums_cost_what_the_pairs_cost_one_by_one(pairs: list[tu
     assert t5().of_sums(sources, targets, sum(source * target for source, target in pairs)) == expected
 
 
+@given(length=st.integers(0, 400))
+def test_one_length_stands_for_both(length: int) -> None:
+    assert t5()(length) == t5()(length, length) == by_hand(length, length)
+
+
 def test_what_the_two_lengths_have_in_common_is_their_product() -> None:
     """Which source goes with which target matters: 10 × 10 + 2 × 2 is not 10 × 2 + 2 × 10."""
     together, crossed = t5().of_pairs({(10, 10): 1, (2, 2): 1}), t5().of_pairs({(10, 2): 1, (2, 10): 1})

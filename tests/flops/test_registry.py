@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support import counted_flops
 from support.flops_references import build_config
 from support.flops_table import PAGE, page_with_table, table
 from support.tiny_models import TINY, VARIANTS, fields_of, tiny_fields
@@ -154,6 +156,17 @@ def test_heads_are_told_apart_by_the_class() -> None:
     assert scores is not None
     assert words is not None
     assert words(7) - scores(7) == 6 * 7 * 48 * (97 - 5)
+
+
+@pytest.mark.parametrize("model_type", TINY)
+def test_classes_with_a_language_model_head_have_it(model_type: str) -> None:
+    """Whatever their names end with: GPT2LMHeadModel, MarianMTModel."""
+    name = counted_flops.model_class(model_type).__name__
+    config = build_config(fields_of(model_type))
+    estimate, with_head = get_flops_estimator(config, model_class=name), get_flops_estimator(config)
+    assert estimate is not None
+    assert with_head is not None
+    assert (estimate(7) == with_head(7)) == bool(re.search(r"For[A-Z]|LMHeadModel|MTModel", name))
 
 
 def test_kimi_is_counted_like_deepseek() -> None:
