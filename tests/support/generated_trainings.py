@@ -92,7 +92,7 @@ class Record:
     cu_seq_lens_k: Tensor | None = None
 
 
-Row = namedtuple("Row", [field.name for field in fields(Record)])  # noqa: PYI024 - people's batches are untyped ones
+Row = namedtuple("Row", [field.name for field in fields(Record)])
 
 
 def style_arguments(style: str, batch: dict[str, Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
