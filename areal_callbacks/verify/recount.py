@@ -52,6 +52,7 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._flops = flops
         self._state = GradientState()
         self._models: list[nn.Module] = []
+        self._attached: set[nn.Module] = set()
         self._tables = TokenTables()
         self._hooks: list[RemovableHandle] = []
         self._open: list[tuple[nn.Module, list[bool]]] = []
@@ -61,12 +62,10 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def add(self, *models: nn.Module) -> None:
         """Count these models, too; those that are counted already are left as they are."""
-        known = {module for model in self._models for module in model.modules()}
-        new = [model for model in models if model not in known]
-        self._models += new
+        self._models += [model for model in dict.fromkeys(models) if model not in self._models]
         self._tables = TokenTables(self._models)
-        for model in new:
-            self._attach(model, known)
+        for model in models:
+            self._attach(model)
 
     @contextlib.contextmanager
     def given(self, batch: Any) -> Iterator[None]:
@@ -129,12 +128,14 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     # -- hooks: embeddings that are given, audio, experts
 
-    def _attach(self, model: nn.Module, known: set[nn.Module]) -> None:
-        for module in model.modules():
-            if module not in known:
-                self._attach_module(module)
+    def _attach(self, model: nn.Module) -> None:
+        new = [module for module in model.modules() if module not in self._attached]
+        for module in new:
+            self._attach_module(module)
         for found in experts.find_experts(model):
-            self._attach_experts(found)
+            if found.module in new:
+                self._attach_experts(found)
+        self._attached.update(new)
 
     def _attach_module(self, module: nn.Module) -> None:
         if any(module is table for table in self._tables.tables):

@@ -76,7 +76,8 @@ class Block(nn.Module):
 
 
 def test_a_list_of_experts() -> None:
-    with Recount(block := Block()) as recount:
+    block = Block()
+    with Recount(block, nn.Sequential(block), block) as recount:
         block(torch.randn(5, WIDTH)).sum().backward()
         with torch.no_grad():
             block(torch.randn(5, WIDTH))

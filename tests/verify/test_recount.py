@@ -84,6 +84,14 @@ def test_embeddings_that_are_given_count_once(inside: bool) -> None:
     assert recount.totals.lengths == [3, 2]
 
 
+def test_a_model_that_is_named_twice_counts_once() -> None:
+    model = llama()
+    with Recount(model, model) as recount:
+        recount.add(model, nn.Sequential(model))
+        model(IDS, MASK).logits.sum().backward()
+    assert recount.totals.lengths == [3, 2]
+
+
 def test_two_calls_are_two() -> None:
     model = llama()
     with Recount(model) as recount:
