@@ -21,7 +21,7 @@ from areal_callbacks import MetricsSession, get_flops_estimator, register_flops_
 from areal_callbacks.config import FlopsConfig
 from areal_callbacks.flops import registry
 from areal_callbacks.safety.reporting import logger
-from areal_callbacks.session.model_flops import check_given, find_flops
+from areal_callbacks.session.model_flops import find_flops
 
 SIZE: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
 IDS = torch.tensor([[5, 6, 7, 8, 9]])
@@ -122,22 +122,19 @@ def test_a_factory_that_raises(tmp_path: Path, caplog: pytest.LogCaptureFixture,
     assert "no_such_field" in messages(caplog)[0]
 
 
-def test_a_model_of_two_sequences_is_named_and_its_formula_kept(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_of_two_sequences_is_priced_in_pairs_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its encoder alone has sources without targets."""
     config = T5Config(vocab_size=32, d_model=16, d_kv=8, d_ff=24, num_layers=1, num_heads=2)
-    found = find_flops([T5ForConditionalGeneration(config)], FlopsConfig())
-    assert found.estimator is None
-    assert found.pairs == get_flops_estimator(config)
+    model = T5ForConditionalGeneration(config)
+    assert find_flops([model], FlopsConfig()).estimator == get_flops_estimator(config)
+    session = open_session(tmp_path).attach(model)
+    model.train().get_encoder()(torch.ones(2, 3, dtype=torch.long)).last_hidden_state.sum().backward()
+    metrics = session.export(1).metrics
+    session.close()
+    assert metrics["train_perf/tokens"] == 6
+    assert "train_perf/estimated_flops" not in metrics
     (message,) = messages(caplog)
-    assert "'t5' trains on two sequences" in message
-
-
-def test_a_given_estimator_of_pairs_is_not_asked_for_one_length(caplog: pytest.LogCaptureFixture) -> None:
-    pairs = get_flops_estimator(T5Config())
-    assert pairs is not None
-    assert check_given(pairs).estimator is None
-    assert check_given(pairs).pairs == pairs
-    (message,) = messages(caplog)
-    assert "trains on two sequences" in message
+    assert "source and a target" in message
 
 
 def test_a_classifier_is_counted_with_its_own_head(tmp_path: Path) -> None:
