@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.sessions import open_session
 from support.tiny_trainer import moe_model
 from torch import nn
 from transformers import (
