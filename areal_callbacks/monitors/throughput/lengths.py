@@ -82,9 +82,14 @@ def lengths_of(batch: TokenBatch) -> Lengths:
 
 def _count(mask: Tensor, has_numbers: bool) -> Tensor:
     """Tokens of each number in each row, where numbers tell packed sequences apart; else of each row."""
-    if not has_numbers:
+    if not has_numbers or _is_zero_or_one(mask):
         return mask.count_nonzero(-1)
     width = mask.shape[-1]
     numbers = mask.long().clamp(0, width)
     counts = torch.zeros(len(mask), width + 1, dtype=torch.long, device=mask.device)
     return counts.scatter_add_(1, numbers, torch.ones_like(numbers))[:, 1:].reshape(-1)
+
+
+def _is_zero_or_one(mask: Tensor) -> bool:
+    """Known without a wait only of a mask on the host, where counting by numbers is slow."""
+    return mask.is_cpu and mask.numel() > 0 and int(mask.max()) <= 1

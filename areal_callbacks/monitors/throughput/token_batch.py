@@ -29,8 +29,7 @@ class TokenBatch(NamedTuple):
         labels: ``[rows, width]``, -100 where no loss is.
         boundaries: ``[sequences + 1]`` into the joined rows.
         is_decoder: of an encoder-decoder.
-        pad_id: the number of padding in the configuration.
-        is_pad_shared: that number also marks beginnings or ends.
+        config: of the model.
     """
 
     rows: int
@@ -43,8 +42,20 @@ class TokenBatch(NamedTuple):
     labels: Tensor | None = None
     boundaries: Tensor | None = None
     is_decoder: bool = False
-    pad_id: int | None = None
-    is_pad_shared: bool = False
+    config: Any = None
+
+    @property
+    def pad_id(self) -> int | None:
+        """The number of padding in the configuration."""
+        found = getattr(self.config, "pad_token_id", None)
+        return found if isinstance(found, int) else None
+
+    @property
+    def is_pad_shared(self) -> bool:
+        """That number also marks beginnings or ends."""
+        others: list[Any] = [getattr(self.config, f"{name}_token_id", None) for name in ("bos", "eos", "sep", "cls")]
+        known = {number for other in others for number in (other if isinstance(other, list) else [other])}
+        return self.pad_id in known
 
     @property
     def has_numbers(self) -> bool:
@@ -99,8 +110,7 @@ def read_batch(
         labels=_rows(_first(given, ("labels",)), rows, width),
         boundaries=_first(given, _BOUNDARIES),
         is_decoder=inputs.get("encoder_hidden_states") is not None,
-        pad_id=_pad_id(config),
-        is_pad_shared=_is_pad_shared(config),
+        config=config,
     )
 
 
@@ -165,15 +175,3 @@ def _positions(positions: Tensor | None, rows: int, width: int) -> Tensor | None
         return None if flat is None else flat[..., None]
     axes = positions[:1] if positions.shape[0] == 4 else positions
     return axes.movedim(0, -1).expand(rows, width, -1) if axes.shape[1] in (1, rows) else None
-
-
-def _pad_id(config: Any) -> int | None:
-    found = getattr(config, "pad_token_id", None)
-    return found if isinstance(found, int) else None
-
-
-def _is_pad_shared(config: Any) -> bool:
-    """Ends and separations are marked by the same number."""
-    others: list[Any] = [getattr(config, f"{name}_token_id", None) for name in ("bos", "eos", "sep", "cls")]
-    known = {number for other in others for number in (other if isinstance(other, list) else [other])}
-    return _pad_id(config) in known
