@@ -159,6 +159,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "deberta-v2": _DISENTANGLED | {"position_buckets": 6},
     "distilbert": {"hidden_dim": 40},
     "electra": {"embedding_size": 22},
+    "rembert": {"input_embedding_size": 22, "output_embedding_size": 26},
     "modernbert": {"local_attention": 6},
     "roberta-prelayernorm": {},
     "deepseek_ocr2_text": {"mlp_layer_types": ["dense", "sparse", "sparse", "sparse"]},

@@ -89,6 +89,13 @@ ENCODERS: Mapping[str, Stack] = {
     "modernbert": _Encoder(MHA, GATED_MLP, declared),
     "mpnet": _BERT,
     "nomic_bert": _GTE,
+    "rembert": _Encoder(
+        MHA,
+        PLAIN_MLP,
+        outside=lambda fields: [_embedding_projection(fields)],
+        head=masked_language_model_head(output_size="output_embedding_size"),
+        names={"embedding_size": "input_embedding_size"},
+    ),
     "roberta": _BERT,
     "roberta-prelayernorm": _BERT,
     "roformer": _BERT,
