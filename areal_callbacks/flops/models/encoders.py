@@ -37,7 +37,15 @@ def _shared_layers(layer: Layer) -> Iterable[Block]:
     assert isinstance(feed_forward, Macs)
     repeated = layer.index >= layer.fields.integer("num_hidden_groups", default=1)
     reused = Macs(unused=-(attention + feed_forward).weights) if repeated else Macs()
-    return [Block(attention + reused, mask=BIDIRECTIONAL, name="attention"), Block(feed_forward, name="mlp")]
+    blocks = [Block(attention + reused, mask=BIDIRECTIONAL, name="attention"), Block(feed_forward, name="mlp")]
+    return layer.fields.integer("inner_group_num", default=1) * blocks
+
+
+def _convolution_if_any(fields: Fields) -> Iterable[Block]:
+    """DeBERTa-v2: a convolution over the output of the first layer, where ``conv_kernel_size`` is set."""
+    kernel, hidden = fields.integer("conv_kernel_size", default=0), fields.integer("hidden_size")
+    groups = fields.integer("conv_groups", default=1, minimum=1)
+    return [Block(projection(kernel * hidden, hidden // groups), name="convolution")] if kernel else []
 
 
 _ELECTRA = _Encoder(
@@ -64,7 +72,7 @@ ENCODERS: Mapping[str, Stack] = {
     "camembert": _BERT,
     "data2vec-text": _BERT,
     "deberta": _Encoder(disentangled_attention(clipped=True), PLAIN_MLP),
-    "deberta-v2": _Encoder(disentangled_attention(clipped=False), PLAIN_MLP),
+    "deberta-v2": _Encoder(disentangled_attention(clipped=False), PLAIN_MLP, outside=_convolution_if_any),
     "distilbert": _Encoder(
         MHA,
         mlp("hidden_dim", gated=False),
@@ -81,6 +89,13 @@ ENCODERS: Mapping[str, Stack] = {
     "modernbert": _Encoder(MHA, GATED_MLP, declared),
     "mpnet": _BERT,
     "nomic_bert": _GTE,
+    "rembert": _Encoder(
+        MHA,
+        PLAIN_MLP,
+        outside=lambda fields: [_embedding_projection(fields)],
+        head=masked_language_model_head(output_size="output_embedding_size"),
+        names={"embedding_size": "input_embedding_size"},
+    ),
     "roberta": _BERT,
     "roberta-prelayernorm": _BERT,
     "roformer": _BERT,

@@ -9,7 +9,7 @@ from areal_callbacks.flops.attention import (
     GATED_GQA,
     GQA,
     GQA_OWN_HEAD_DIM,
-    head_gated,
+    head_or_channel_gated,
     multi_head_latent_attention,
     sparse_latent_attention,
 )
@@ -92,7 +92,7 @@ DECODERS_WITH_EXPERTS: Mapping[str, Stack] = {
     "sarvam_moe": _GLM4_MOE,
     "solar_open": _Stack(GQA_OWN_HEAD_DIM, EXPERTS_AND_SHARED_EXPERTS),
     "laguna": _Stack(
-        head_gated(GQA_OWN_HEAD_DIM, "gating"),
+        head_or_channel_gated,
         EXPERTS_AND_SHARED_EXPERT,
         declared,
         is_dense=dense_declared,
