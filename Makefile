@@ -8,7 +8,7 @@ INPUTS := pyproject.toml constraints.txt
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test recount check format bench clean
 
 $(PY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
@@ -30,6 +30,10 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	@.ci/install-browser
 	OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+
+# So many trainings that hypothesis puts together against the recount, e.g. `make recount ARGS=2000`.
+recount: $(VENV)/.test
+	OMP_NUM_THREADS=1 RECOUNT_EXAMPLES=$(or $(ARGS),200) $(PY) -m pytest -s tests/recount/test_generated.py
 
 check: $(VENV)/.test
 	$(VENV)/bin/ruff check .

@@ -12,7 +12,7 @@ class TokenTables:
     """The token embeddings of models.
 
     Those that Transformers-like modules name by ``get_input_embeddings()``, and, in a model without any such module,
-    the ``nn.Embedding`` with the most rows.
+    every ``nn.Embedding`` with the most rows.
 
     Attributes:
         owners: module → the table that it names; empty for models of other kinds.
@@ -69,5 +69,7 @@ def _is_table(module: nn.Module) -> bool:
 
 
 def _largest(model: nn.Module) -> list[nn.Module]:
+    """The embeddings with the most rows: several in a composite of equal models."""
     tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
-    return [max(tables, key=lambda table: table.num_embeddings)] if tables else []
+    most = max((table.num_embeddings for table in tables), default=0)
+    return [table for table in tables if table.num_embeddings == most]

@@ -150,6 +150,16 @@ class Losses:
         """A bi-encoder: the same model on two batches."""
         return self.once(batch) + self.once({name: value.flip(0) for name, value in batch.items()})
 
+    def both(self, batch: dict[str, Tensor]) -> Tensor:
+        """Two models that train together."""
+        return self.once(batch) + square(self.teacher(**batch))
+
+    def embedded(self, batch: dict[str, Tensor]) -> Tensor:
+        """The model is given embeddings, made outside of it."""
+        rest = {name: value for name, value in batch.items() if name != "input_ids"}
+        table: Any = self.model.get_input_embeddings()
+        return square(self.model(inputs_embeds=table(batch["input_ids"]), **rest))
+
     def remembered(self, batch: dict[str, Tensor]) -> Tensor:
         """The second call gives the outputs of the first."""
         kept, self.kept = self.kept, None
@@ -200,6 +210,8 @@ KINDS = {
     "after_no_grad": 1,
     "twice": 2,
     "flipped": 2,
+    "both": 2,
+    "embedded": 1,
     "remembered": 1,
     "taught": 1,
     "skipped": 0,
@@ -209,8 +221,18 @@ KINDS = {
 }
 """Kind of loss → training calls of the model in a step."""
 
-OF_ROWS = ("right", "left", "none", "labels")
-"""Layouts whose every argument has a row for each sequence: those that a bi-encoder can flip."""
+IMPOSSIBLE = {
+    ("own", "embedded"),
+    ("t5", "embedded"),
+    ("moe", "both"),  # two models whose layers have the same names
+}
+"""Models that a kind of loss cannot have."""
+
+LAYOUTS_OF = {
+    "flipped": ("right", "left", "none", "labels"),  # every argument has a row for each sequence
+    "embedded": ("right", "left", "none"),  # embeddings show no padding
+}
+"""The layouts that a kind of loss is limited to."""
 
 
 class Composite(nn.Module):
@@ -219,6 +241,7 @@ class Composite(nn.Module):
     def __init__(self, model: nn.Module, teacher: nn.Module, kind: str) -> None:
         super().__init__()
         self.model, self.kind = model, kind
+        self.other = teacher if kind == "both" else None
         self._losses = Losses(model, teacher)
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:

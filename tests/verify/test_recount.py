@@ -163,6 +163,13 @@ def test_an_own_module() -> None:
     assert trained(Own(), {"ids": IDS, "mask": MASK}).lengths == [3, 2]
 
 
+def test_two_own_modules_in_one() -> None:
+    pair = nn.ModuleList([Own(), Own()])
+    with Recount(pair) as recount:
+        sum(model({"ids": IDS, "mask": MASK}).sum() for model in pair).backward()
+    assert recount.totals.lengths == [3, 2, 3, 2]
+
+
 class GradientCache(nn.Module):
     """Embeds without gradients; the forward that trains runs in a hook of backward."""
 
