@@ -14,7 +14,8 @@ from areal_callbacks.core.file_names import RUN_FOLDER
 from areal_callbacks.integrations._lightning_host import guests_of, topology_of
 from areal_callbacks.safety.door import Call, Observer, attempt, guarded
 from areal_callbacks.safety.patches import Patches
-from areal_callbacks.session import MetricsSession
+from areal_callbacks.session import MetricsSession, open_sessions
+from areal_callbacks.session.gradient_sync import GradientSync
 from areal_callbacks.session.step_exports import StepExports
 
 
@@ -43,12 +44,16 @@ class FabricRun(Observer):
             guests=attempt("fabric:guests", "no tables in the loggers", guests_of, fabric.loggers, config) or (),
         )
         self._exports = StepExports(self.session, files_only=not fabric.loggers)
+        self._sync = GradientSync(self._exports)
         self._patches = Patches(self.family)
         self._optimizers: list[Optimizer] = []
 
     @guarded
     def start(self) -> None:
         """Wrap Fabric's methods."""
+        for logger in self.fabric.loggers:
+            if any(cls.__name__ == "CSVLogger" for cls in type(logger).__mro__):
+                logger.experiment  # noqa: B018 - it warns of files that are in its folder already: ours come later
         self._patches.wrap(self.fabric.strategy, "optimizer_step", self._around_step)
         self._patches.wrap(self.fabric, "backward", self._around_backward)
         self._patches.wrap(self.fabric, "log_dict", self._around_log_dict)
@@ -58,10 +63,12 @@ class FabricRun(Observer):
         """Fabric has set up a model."""
         topology = topology_of(self.fabric.strategy)
         self.session.attach(module, topology=topology, device=self.fabric.device, begin_with_forward=True)
+        self.session.expect_optimizer()  # Fabric's first step names it, after the first reduction maybe
+        self._sync.add(module)
 
     @guarded
     def finish(self) -> None:
-        """Log the tail and undo everything. Collective."""
+        """Log the tail, if every rank is here, and undo everything."""
         step = self._exports.tail_step
         self._exports.finish()
         metrics = self._exports.metrics(step)
@@ -72,6 +79,7 @@ class FabricRun(Observer):
 
     def detach(self) -> None:
         self._patches.undo()
+        self._sync.detach()
         self._exports.close()
 
     def _around_step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Generator[None]:
@@ -84,6 +92,7 @@ class FabricRun(Observer):
     def _around_backward(self, *args: Any, **kwargs: Any) -> Generator[None]:
         yield
         self.session.may_end()
+        self._sync.backward_ended()
 
     def _around_log_dict(self, metrics: Mapping[str, Any], step: int | None = None) -> Generator[Call]:
         """``log`` comes through here, too."""
@@ -93,4 +102,5 @@ class FabricRun(Observer):
 def _folder_of(fabric: Any) -> Path | None:
     """Beside the loggers' files."""
     folder = next((logger.log_dir for logger in fabric.loggers if getattr(logger, "log_dir", None)), None)
-    return None if folder is None else Path(folder, RUN_FOLDER)
+    files = None if folder is None else open_sessions.local_folder(folder)
+    return None if files is None else files / RUN_FOLDER

@@ -77,6 +77,8 @@ class TransformersRun(Observer):
             return
         self.is_over = True
         self._patches.undo()
+        self._events.progress = self.trainer.state.global_step
+        self._events.keep()
         self._ended(self.session.state_dict())
         self._events.close()
 
@@ -117,7 +119,10 @@ class TransformersRun(Observer):
             self._events.reached(state.global_step)
 
     def _around_save(self, *args: Any, **kwargs: Any) -> Generator[None]:
-        """The totals in a checkpoint are whole; nothing is logged for them."""
+        """The totals in a checkpoint are whole; nothing is logged for them.
+
+        Every rank is here: the Trainer itself gathers its FLOPs from all of them when it saves.
+        """
         self._events.reduce(self.trainer.state.global_step)
         yield
 
@@ -125,9 +130,11 @@ class TransformersRun(Observer):
         """The tail interval joins the row of ``train_runtime``, with what a last evaluation recorded."""
         try:
             self._events.finish(self.trainer.state.global_step)
-            yield
         finally:
-            self.detach()
+            try:
+                yield
+            finally:
+                self.detach()
 
     def _around_train_end(self, *args: Any, **kwargs: Any) -> Generator[None]:
         """Before any callback: some end their tracker's run then, which the report is handed to."""
@@ -152,7 +159,7 @@ class TransformersRun(Observer):
             self._own_names = frozenset()
 
     def _metrics_for(self, logs: Mapping[str, Any], state: TrainerState) -> dict[str, float]:
-        if any(str(name).startswith(_EVALUATION_PREFIXES) for name in logs):
+        if all(str(name).startswith(_EVALUATION_PREFIXES) or name == "epoch" for name in logs):
             return {}
         export = self._events.export(state.global_step, logs)
         return {} if export is None else export.metrics
@@ -170,9 +177,10 @@ class TransformersRun(Observer):
 
 
 def _callbacks_after(callback: object, callbacks: list[Any]) -> list[Any]:
-    """Those that begin later, as far as they can be wrapped; none if ``callback`` stands inside another one."""
+    """Those that begin later, or their classes if they have slots; none if ``callback`` stands inside another one."""
     places = [place for place, known in enumerate(callbacks) if known is callback]
-    return [later for later in callbacks[places[0] + 1 :] if hasattr(later, "__dict__")] if places else []
+    later = callbacks[places[0] + 1 :] if places else []
+    return [known if hasattr(known, "__dict__") else type(known) for known in later]
 
 
 def _observe_trl(trainer: Trainer, session: MetricsSession, patches: Patches) -> None:

@@ -44,7 +44,8 @@ class Patches:
         Args:
             owner: an instance, a class or a module.
             name: of a method or function.
-            around: see :data:`~areal_callbacks.safety.door.Around`; for a class, its first argument is the instance.
+            around: see :data:`~areal_callbacks.safety.door.Around`; for a class, its first argument is the instance
+                (the class, if the method is a class method; there is none before those of a static method).
 
         Raises:
             AttributeError: the owner has no such attribute, or takes none.
@@ -78,7 +79,7 @@ class _Wrap:
         self._previous = vars(owner).get(name, _ABSENT)
         self._around: Around | None = around
         self._failed = failed
-        self._replacement: Callable[..., Any] | None = self._replace(getattr(owner, name))
+        self._replacement: Any = self._make(owner, name)
         setattr(owner, name, self._replacement)
 
     def undo(self) -> None:
@@ -92,6 +93,13 @@ class _Wrap:
             delattr(owner, self._name)
         else:
             setattr(owner, self._name, previous)
+
+    def _make(self, owner: object, name: str) -> Any:
+        inner = inspect.getattr_static(owner, name, None) if isinstance(owner, type) else None
+        if isinstance(inner, staticmethod | classmethod):
+            function = _make_resemble(inner.__func__, self._function(inner.__func__))
+            return type(inner)(self._register(function))
+        return self._replace(getattr(owner, name))
 
     def _replace(self, original: Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(original, MethodType):

@@ -116,10 +116,21 @@ class Observation(Observer):
         for owner, name in ignored_calls:
             self._forward.ignore_calls(owner, name)
 
-    def attach_optimizer(self, optimizer: Optimizer, begin: Callable[[], None] | None, end: Callable[[], None]) -> None:
-        """Call ``begin`` and ``end`` around the real steps of an optimizer, which may be wrapped by the host."""
-        self._optimizers.append(OptimizerSteps(optimizer, begin, end))
+    def attach_optimizer(self, optimizer: Optimizer, *, begins: bool) -> None:
+        """Time the real steps of an optimizer, which may be wrapped by the host.
+
+        Args:
+            optimizer: torch's, or a wrapper of one.
+            begins: False where the host tells the beginning better.
+        """
+        self._optimizers.append(OptimizerSteps(optimizer, self._begin_step if begins else None, self._end_step))
         self.throughput.expect_optimizer()
+
+    def _begin_step(self) -> None:
+        self.throughput.optimizer_begin()
+
+    def _end_step(self) -> None:
+        self.throughput.optimizer_end()
 
     def detach(self) -> None:
         """Take every hook off."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -15,6 +16,7 @@ from torch.optim import Optimizer
 from areal_callbacks import stats_tracker
 from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.grouped import pool_grouped
+from areal_callbacks.core.meeting import Meeting
 from areal_callbacks.core.numbers import keep_numbers
 from areal_callbacks.core.records import Records
 from areal_callbacks.core.tracker import StatsTracker
@@ -68,10 +70,10 @@ class MetricsSession:
         **overrides: configuration keys.
 
     Attributes:
-        config: complete and checked.
         tracker: this run's own tracker; exported with everything else.
         topology: who contributes what.
-        output_dir: where files go.
+        meeting: tells at the end of training whether all ranks are there for a last :meth:`reduce`.
+        is_closed: nothing is measured any more.
     """
 
     def __init__(
@@ -86,15 +88,17 @@ class MetricsSession:
         self.config = MetricsConfig.make(config, **overrides)
         self.tracker = StatsTracker()
         self.topology = Topology()
-        self.output_dir = Path(self.config.output_dir or output_dir or open_sessions.choose_folder(self.config))
+        self.output_dir = open_sessions.choose_folder(self.config, output_dir)
         self._outputs = Outputs(Run(self.output_dir, self.config.to_dict(), name), self.config, guests)
         self._observation = Observation(self.config)
         self._exporter = Exporter(self._observation)
         self._rollouts = Rollouts(lambda: self._observation.throughput.running, lambda: self.excluded("rollout"))
+        self.meeting = Meeting(None)
         self._attached = False
         self._last_step = self._steps_since_reduced = 0
-        self._closed = False
+        self.is_closed = False
         open_sessions.add(self)
+        weakref.finalize(self, self._observation.detach).atexit = False  # nothing refers to it: a cell has run again
 
     def attach(
         self,
@@ -111,8 +115,8 @@ class MetricsSession:
     ) -> MetricsSession:
         """Observe a model (or the parts of one), as wrapped as the loop calls it, and its optimizers.
 
-        Called again, further models and optimizers join the run; the first call decides topology, device and FLOPs. If
-        a model cannot be observed, nothing stays attached: the monitors are switched off, with one message.
+        Further calls add to the run; the first one decides topology, device and FLOPs. If a model cannot be observed,
+        nothing stays attached: the monitors are switched off, with one message.
 
         Args:
             model: what the loop calls; several parts for a pipeline.
@@ -123,14 +127,14 @@ class MetricsSession:
             begin_with_forward: a training forward begins the span, for hosts without an earlier event.
             forward_methods: (module, name) of methods that the host calls instead of the module itself.
             ignored_calls: (owner, name) of methods inside which the host runs the model without training it.
-            inputs_of: the parts that are given the batch, all by default; a later part of a pipeline is given it again,
-                or hidden states.
+            inputs_of: the parts that are given the batch, all by default; not later parts of a pipeline.
             flops_estimator: training FLOPs of one sequence, for a model without a Hugging Face configuration.
         """
         is_first, self._attached = not self._attached, True
         if is_first:
             self.topology = topology or Topology.data_parallel()
         parts = [model] if isinstance(model, nn.Module) else list(model)
+            self.meeting = Meeting(self.topology.world)
         self._observation.begins_with_forward = begin_with_forward
         self._observation.attach(
             parts,
@@ -153,9 +157,7 @@ class MetricsSession:
             begins: its step begins with ``step()``; otherwise the host calls ``optimizer_begin``, because forward and
                 backward run in a closure inside the step.
         """
-        self._observation.attach_optimizer(optimizer, self.optimizer_begin if begins else None, self.optimizer_end)
-
-    # -- events of the step path: no arithmetic, no waiting, no communication
+        self._observation.attach_optimizer(optimizer, begins=begins)
 
     def begin(self) -> None:
         """Training work starts; nothing happens if it has already."""
@@ -213,7 +215,7 @@ class MetricsSession:
 
     @contextlib.contextmanager
     def excluded(self, name: str | None = None) -> Iterator[None]:
-        """Take a block out of the training time; with a name it is recorded as ``timeperf/<name>``."""
+        """Take a block out of the training time; a name records it as ``timeperf/<name>``."""
         was_running = self._observation.throughput.running
         self.end()
         try:
@@ -222,8 +224,6 @@ class MetricsSession:
         finally:
             if was_running:
                 self.begin()
-
-    # -- export
 
     def export(self, step: int, host: Mapping[str, Any] | None = None) -> Export:
         """:meth:`reduce` and :meth:`emit` in one. Collective: every rank calls it."""
@@ -288,8 +288,9 @@ class MetricsSession:
     @guarded_entry
     def close(self) -> None:
         """Undo every hook and flush the writers; whatever was not emitted is dropped. Idempotent."""
-        if not self._closed:
-            self._closed = True
+        if not self.is_closed:
+            self.is_closed = True
+            self.meeting.stay_away()
             open_sessions.remove(self)
             self._observation.detach()
             self._rollouts.undo()
@@ -299,9 +300,9 @@ class MetricsSession:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        """Close; after a clean block what came since the last export goes to the files, which is collective."""
+        """Close; after a clean block on every rank what came since the last export goes to the files."""
         try:
-            if kind is None and not self._closed:
+            if kind is None and not self.is_closed and self.meeting.come():
                 step = self._last_step + self._steps_since_reduced
                 self.reduce(measured=self._steps_since_reduced > 0 or self.has_work)
                 self.emit(step)

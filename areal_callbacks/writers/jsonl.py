@@ -20,12 +20,12 @@ import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from areal_callbacks.core.file_names import METRICS_FILE
 from areal_callbacks.core.numbers import as_number
+from areal_callbacks.writers.line_file import LineFile
 from areal_callbacks.writers.redact import as_json_number, redact
 
 if TYPE_CHECKING:
@@ -71,19 +71,21 @@ Record = RunRecord | MetricsRecord | ExpertLoadsRecord
 
 
 class JsonlWriter:
-    """Appends to ``<output_dir>/metrics.jsonl``; an export is with the operating system when ``write`` returns."""
+    """Appends to ``<output_dir>/metrics.jsonl``; an export is with the operating system when ``write`` returns.
+
+    What the disk does not take is kept and written later; see :class:`LineFile`. A kill cannot come between the lines
+    of an export.
+    """
 
     def __init__(self) -> None:
-        self._file: TextIOWrapper | None = None
+        self._file: LineFile | None = None
 
     def open(self, run: Run) -> None:
         """Append a ``run`` line, after removing the torn last line that a killed run may have left."""
-        run.output_dir.mkdir(parents=True, exist_ok=True)
-        path = run.output_dir / METRICS_FILE
-        _end_last_line(path)
-        self._file = path.open("a", buffering=1, encoding="utf-8", newline="\n")
-        line = {"kind": "run", "version": VERSION, "time": time.time(), "config": redact(run.config)}
-        self._append([{**line, "resumes": run.resumes}])
+        started, config = time.time(), redact(run.config)
+        line = {"kind": "run", "version": VERSION, "time": started, "config": config, "resumes": run.resumes}
+        self._file = LineFile(run.output_dir / METRICS_FILE, lambda: _encode_lines([line]), _end_last_line)
+        self._file.append(b"")
 
     def write(self, export: Export) -> None:
         """One ``metrics`` line and a line per (stack, number of experts)."""
@@ -100,8 +102,11 @@ class JsonlWriter:
     def _append(self, records: Iterable[Mapping[str, Any]]) -> None:
         if self._file is None:
             raise ValueError(f"{METRICS_FILE} is not open")
-        # One write, so that a kill cannot come between the lines of an export.
-        self._file.write("".join(json.dumps(record, allow_nan=False) + "\n" for record in records))
+        self._file.append(_encode_lines(records))
+
+
+def _encode_lines(records: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(record, allow_nan=False) + "\n" for record in records).encode()
 
 
 def read_metrics(path: str | Path) -> Iterator[Record]:

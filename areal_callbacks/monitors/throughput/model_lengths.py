@@ -32,6 +32,18 @@ def model_lengths(call: ForwardCall) -> list[Lengths] | None:
     return None if lengths is None else [lengths._replace(is_paired=any(map(_is_pair, _around(call))))]
 
 
+def outermost_lengths(call: ForwardCall) -> list[Lengths] | None:
+    """The lengths in the arguments of a call in which no model consumes text."""
+    lengths = sequence_lengths(call.args, call.kwargs, call.embedded)
+    return None if lengths is None else [lengths]
+
+
+def batch_lengths(inputs: Mapping[str, Any]) -> list[Lengths] | None:
+    """The lengths in the keyword arguments of a model."""
+    lengths = sequence_lengths((), inputs)
+    return None if lengths is None else [lengths]
+
+
 def _read(call: ForwardCall, inputs: Mapping[str, Any], *, is_decoder: bool = False) -> Lengths | None:
     outer = list(_outer_inputs(call, is_decoder=is_decoder))
     batch = read_batch(inputs, outer, getattr(call.entry.module, "config", None))

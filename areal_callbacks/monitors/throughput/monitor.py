@@ -14,13 +14,15 @@ from areal_callbacks.monitors.consumers import Kind
 from areal_callbacks.monitors.throughput.frames import FrameCounter
 from areal_callbacks.monitors.throughput.images import TowerFlops
 from areal_callbacks.monitors.throughput.interval import LIMB, Interval, Totals
-from areal_callbacks.monitors.throughput.lengths import Lengths, sequence_lengths
-from areal_callbacks.monitors.throughput.model_lengths import model_lengths
+from areal_callbacks.monitors.throughput.lengths import Lengths
+from areal_callbacks.monitors.throughput.model_lengths import batch_lengths, model_lengths, outermost_lengths
 from areal_callbacks.monitors.throughput.sequences import NOTHING, SequenceCounts, Sequences
 from areal_callbacks.monitors.throughput.timer import Timer, make_timer
 from areal_callbacks.monitors.training_forward import ForwardCall
 from areal_callbacks.safety.door import Observer, attempt, guarded
 from areal_callbacks.safety.reporting import report_once
+
+_UNREAD = "a batch could not be read"
 
 
 class ThroughputMonitor(Observer):
@@ -116,7 +118,7 @@ class ThroughputMonitor(Observer):
         if kind == "audio":
             self._frames.add(call.with_outer(), getattr(call.entry.module, "config", None))
         if kind == "text" and not self.host_counts and self._token_count_fn is None:
-            self._add_read(model_lengths(call))
+            self._read(model_lengths, call)
 
     @guarded
     def on_outermost(self, call: ForwardCall, *, has_models: bool) -> None:
@@ -124,28 +126,35 @@ class ThroughputMonitor(Observer):
         if self.host_counts:
             return
         if self._token_count_fn is not None:
-            self._sequences.add(self._token_count_fn(*call.args, **call.kwargs))
+            self._take(self._token_count_fn, *call.args, **call.kwargs)
         elif not has_models:
-            lengths = sequence_lengths(call.args, call.kwargs, call.embedded)
-            self._add_read(None if lengths is None else [lengths])
+            self._read(outermost_lengths, call)
         else:
             self._runs_no_model = not self._has_read
 
+    @guarded
     def count_inputs(self, inputs: Mapping[str, Any]) -> None:
         """Count the sequences of a batch that the host changes before its model sees it."""
         self.host_counts = True
-        lengths = attempt("throughput:inputs", "a batch cannot be read", sequence_lengths, (), inputs)
-        self._add_read(None if lengths is None else [lengths])
-
-    def _add_read(self, lengths: list[Lengths] | None) -> None:
-        self._has_read = True
-        self._sequences.add_read(lengths)
+        self._read(batch_lengths, inputs)
 
     @guarded
     def count(self, lengths: Any) -> None:
         """Count sequences whose lengths the host knows better than the forward's arguments."""
         self.host_counts = True
-        self._sequences.add(lengths)
+        self._take(lambda: lengths)
+
+    def _read(self, read: Callable[[Any], list[Lengths] | None], given: Any) -> None:
+        """A batch that raises when it is read costs the tokens of its interval."""
+        self._has_read = True
+        self._sequences.add_read(attempt("throughput:batch", _UNREAD, read, given))
+
+    def _take(self, count: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        try:
+            self._sequences.add(count(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - it costs the tokens of its interval
+            report_once("throughput:batch", f"{_UNREAD}: {error!r}")
+            self._sequences.unreadable += 1
 
     @guarded
     def begin(self) -> None:

@@ -70,12 +70,17 @@ def test_a_single_length(counted: Any) -> None:
 
 
 @pytest.mark.parametrize("counted", [[2.5], [-1], "five", torch.ones(2), None])
-def test_lengths_that_are_none_switch_the_monitor_off(counted: Any, caplog: pytest.LogCaptureFixture) -> None:
-    rank = Rank(token_count_fn=lambda: counted)
+def test_lengths_that_are_none_cost_the_tokens_of_their_interval(
+    counted: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = [counted] * 3
+    rank = Rank(token_count_fn=lambda: given.pop() if given else 5)
     for _ in range(3):
         rank.end_forward()
-    assert rank.monitor.failed
-    assert len([record for record in caplog.records if record.name == logger.name]) == 1
+    assert "train_perf/tokens" not in export(rank)
+    assert sum("could not be read" in record.message for record in caplog.records if record.name == logger.name) == 1
+    rank.end_forward()
+    assert export(rank)["train_perf/tokens"] == 5
 
 
 def test_a_host_that_counts_is_believed() -> None:
