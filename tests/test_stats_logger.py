@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from support.distributed import Ranks
-from support.everywhere import everywhere, files_of
-from support.readback import jsonl_rows, messages, trackio_config, wandb_file, wandb_history, wandb_rows, wandb_table
+from support.everywhere import everywhere, files_of, read_tracker
+from support.readback import (
+    jsonl_rows,
+    messages,
+    swanlab_text,
+    trackio_config,
+    trackio_logs,
+    trackio_rows,
+    wandb_config,
+    wandb_file,
+    wandb_history,
+    wandb_rows,
+    wandb_table,
+)
 
 from areal_callbacks import StatsLogger
 from areal_callbacks.config import StatsLoggerConfig
@@ -116,7 +130,201 @@ def test_an_export_brings_its_expert_loads(offline_trackers: Path) -> None:
     assert report.read_text().lower().startswith("<!doctype html>")
 
 
+# -- flat keys of single experts
+
+
+FLAT = {
+    "moe_balance/layer_0/expert_0/tokens": 6,
+    "moe_balance/layer_0/expert_0/load_percent": 75.0,
+    "moe_balance/layer_0/expert_1/tokens": 2,
+    "moe_balance/layer_0/expert_1/load_percent": 25.0,
+}
+
+
+def test_areals_flat_keys_become_a_table_a_step_and_series_where_they_belong(
+    offline_trackers: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = everywhere(offline_trackers, experiment_name="flat")
+    scalars = {"moe_balance/layer_0/max_over_ideal": 1.5, "ppo_actor/x/avg": 0.5}
+    with StatsLogger(config, report=False) as logger:
+        for step in (3, 3, 7):
+            logger.commit(0, step, step, {**FLAT, **scalars, "ppo_actor/x__count": 2})
+    file = wandb_file(files_of(config))
+    history = {row["_step"]: row for row in wandb_history(file)}
+    assert list(history) == [3, 4, 7]
+    for row in history.values():
+        columns, table = wandb_table(file, row)
+        assert columns == ["layer", "expert", "tokens", "load_percent"]
+        assert table == [[0, 0, 6, 75.0], [0, 1, 2, 25.0]]
+    assert wandb_rows(file) == dict.fromkeys((3, 4, 7), scalars)
+    assert read_tracker("tensorboard", config) == dict.fromkeys((3, 4, 7), scalars)
+    assert jsonl_rows(files_of(config)) == dict.fromkeys((3, 4, 7), scalars)
+    assert read_tracker("swanlab", config) == dict.fromkeys((3, 4, 7), {**scalars, **FLAT})
+    kept = trackio_rows("flat", config["trial_name"])
+    assert all(row == {**scalars, **FLAT} for row in kept.values())
+    shown = capsys.readouterr().out
+    assert "moe_balance/layer_0 " in shown
+    assert "expert_0" not in shown
+
+
+def test_a_layer_of_many_experts_keeps_all_its_series(offline_trackers: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = everywhere(offline_trackers, wandb=None, trackio=None, tensorboard=None)
+    many = {f"moe_balance/layer_{layer}/expert_{e}/tokens": e for layer in range(3) for e in range(600)}
+    with StatsLogger(config, report=False) as logger:
+        logger.commit(0, 0, 0, many)
+    (row,) = read_tracker("swanlab", config).values()
+    assert len(row) == 2 * 1800
+    assert {name: row[name] for name in many} == many
+    assert messages(caplog) == []
+
+
+@pytest.mark.parametrize("setting", [False, "auto"])
+def test_the_series_can_be_switched_off(
+    offline_trackers: Path, setting: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = everywhere(offline_trackers, wandb=None, trackio=None, tensorboard=None, per_expert_scalars=setting)
+    many = {f"moe_balance/layer_0/expert_{expert}/tokens": expert for expert in range(65)}
+    with StatsLogger(config, report=False) as logger:
+        logger.commit(0, 0, 0, {**many, "a": 1.0})
+    assert read_tracker("swanlab", config) == {0: {"a": 1.0}}
+    assert [message for message in messages(caplog) if "per_expert_scalars: true" in message] == messages(caplog)
+
+
+def test_every_heading_on_the_console_has_numbers_below(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with StatsLogger({"fileroot": str(tmp_path)}, report=False) as logger:
+        logger.commit(0, 0, 0, {"actor_loss": 0.25})
+        logger.commit(0, 1, 1, {})
+        logger.commit(0, 2, 2, {f"key_{number}": number for number in range(30)})
+        logger.commit(0, 3, 3, FLAT)
+    blocks = [block.splitlines() for block in capsys.readouterr().out.split("AReaL metrics, ")[1:]]
+    assert [lines[0] for lines in blocks] == ["step 0", "step 2", "step 3"]
+    assert blocks[0][1].split() == ["actor_loss", "0.25"]
+    assert blocks[1][21].split() == ["and", "10", "more", "in", "metrics.jsonl"]
+    assert any(line.split()[:2] == ["moe_balance/layer_0", "1.500"] for line in blocks[2])
+
+
 # -- configuration
+
+
+AREAL = """
+experiment_name: gsm8k-grpo
+trial_name: trial0
+seed: 1
+cluster:
+  fileroot: {root}
+actor:
+  path: Qwen/Qwen2-1.5B-Instruct
+stats_logger:
+  experiment_name: ${{experiment_name}}
+  trial_name: ${{trial_name}}
+  fileroot: ${{cluster.fileroot}}
+  wandb:
+    mode: offline
+    wandb_base_url: "http://127.0.0.1:9"
+    wandb_api_key: "{key}"
+    entity: null
+    project: null
+    name: null
+    job_type: train
+    group: null
+    notes: null
+    tags: [grpo]
+    config: {{optimizer: adam, hub_token: s3cret}}
+    id_suffix: train
+  swanlab:
+    project: null
+    name: null
+    config: {{optimizer: adam}}
+    logdir: null
+    mode: offline
+    api_key: "{key}"
+  tensorboard:
+    path: null
+  trackio:
+    mode: disabled
+    project: null
+    name: null
+    space_id: null
+  per_expert_scalars: auto
+"""
+KEY = "0123456789abcdef0123456789abcdef01234567"
+
+
+def test_a_full_configuration_of_areal_loads_and_its_keys_stay_secret(
+    offline_trackers: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    offline_trackers.mkdir()
+    root = offline_trackers / "logs"
+    path = offline_trackers.parent / "areal.yaml"
+    path.write_text(AREAL.format(root=root, key=KEY))
+    with StatsLogger(path) as logger:
+        logger.commit(0, 0, 0, {"a": 1.0})
+    file = wandb_file(root / "gsm8k-grpo" / "trial0")
+    assert file.name == "run-gsm8k-grpo_trial0_train.wandb"
+    shown = wandb_config(file)
+    assert (shown["optimizer"], shown["hub_token"]) == ("adam", "[redacted]")
+    assert "optimizer" in swanlab_text(root)
+    texts = [found.read_bytes() for found in offline_trackers.rglob("*") if found.is_file()]
+    assert len(texts) > 5
+    assert not any(KEY.encode() in text or b"s3cret" in text for text in texts)
+    assert KEY not in capsys.readouterr().out + caplog.text + repr(logger.config) + repr(logger.config.to_dict())
+
+
+def test_keys_of_servers_that_do_not_answer_stay_secret(
+    offline_trackers: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    wandb = {"mode": "online", "wandb_base_url": "http://127.0.0.1:9", "wandb_api_key": "too-short-a-key"}
+    config = everywhere(offline_trackers, wandb=wandb, swanlab=None, trackio=None, tensorboard=None)
+    with StatsLogger(config, report=False) as logger:
+        logger.commit(0, 0, 0, {"a": 1.0})
+    assert wandb_rows(wandb_file(files_of(config))) == {0: {"a": 1.0}}
+    assert "W&B stays offline" in caplog.text
+    texts = [found.read_text(errors="replace") for found in offline_trackers.parent.rglob("*") if found.is_file()]
+    assert not any("too-short-a-key" in text for text in [*texts, caplog.text, *capfd.readouterr()])
+
+
+@dataclass
+class Section:
+    """As AReaL's StatsLoggerConfig."""
+
+    experiment_name: str
+    trial_name: str
+    fileroot: str
+    wandb: dict[str, Any]
+
+
+@dataclass
+class ExperimentConfig:
+    """As AReaL's BaseExperimentConfig."""
+
+    stats_logger: Section
+    seed: int = 1
+    hf_token: str = "s3cret"
+
+
+def test_areals_objects_are_taken_as_they_are(offline_trackers: Path, caplog: pytest.LogCaptureFixture) -> None:
+    section = Section("e", "t", str(offline_trackers), {"mode": "offline", "wandb_api_key": "", "tags": None})
+    spec = SimpleNamespace(total_train_epochs=2, steps_per_epoch=10, total_train_steps=20)
+    with (
+        caplog.at_level(logging.INFO, "areal_callbacks"),
+        StatsLogger(ExperimentConfig(section), spec, report=False) as logger,
+    ):
+        logger.commit(0, 4, 4, [{"a": 1.0}])
+    assert "epoch 1/2 step 5/10, train step 5/20 done" in caplog.messages
+    file = wandb_file(offline_trackers / "e" / "t")
+    assert wandb_rows(file) == {4: {"a": 1.0}}
+    assert (wandb_config(file)["seed"], wandb_config(file)["hf_token"]) == (1, "[redacted]")
+
+
+def test_trackio_is_off_or_on_this_machine_by_its_mode(offline_trackers: Path) -> None:
+    for mode, project in (("disabled", "mode-off"), ("local", "mode-local")):
+        section = {"mode": mode, "space_id": "nobody/nothing"}
+        config = everywhere(offline_trackers, experiment_name=project, wandb=None, swanlab=None, tensorboard=None)
+        with StatsLogger({**config, "trackio": section}, report=False) as logger:
+            logger.commit(0, 0, 0, {"a": 1.0})
+    assert trackio_logs("mode-off", config["trial_name"]) == []
+    assert trackio_rows("mode-local", config["trial_name"]) == {0: {"a": 1.0}}
+
 
 
 @pytest.mark.parametrize("path", ["null", '"{root}/tb"'])
@@ -146,7 +354,7 @@ def test_secrets_of_the_experiment_stay_here(offline_trackers: Path) -> None:
     [
         (
             {"wandb": {"mode": "onlin"}},
-            "argument: stats_logger.wandb.mode: expected online, offline, disabled or null, got 'onlin'",
+            "argument: stats_logger.wandb.mode: expected online, offline, disabled, shared or null, got 'onlin'",
         ),
         ({"wandbb": None}, "argument: stats_logger.wandbb: unknown key; did you mean 'wandb'"),
         (3, "argument: stats_logger: expected a mapping of keys to values, got 3"),

@@ -36,9 +36,9 @@ def test_a_sequence_tensor_of_another_shape_raises(name, shape):
         PolicyBatch(torch.ones(3, 2), **{name: torch.zeros(shape)})
 
 
-@pytest.mark.parametrize("shape", [(6,), (2, 5), (3, 1, 5)])
-def test_an_attention_mask_has_a_row_for_each_sequence(shape):
-    with pytest.raises(ValueError, match=r"attention_mask has shape .*, expected \[3, positions\]"):
+@pytest.mark.parametrize("shape", [(6,), (2, 5), (3, 1, 5), (3, 1)])
+def test_an_attention_mask_has_a_row_for_each_sequence_and_is_not_narrower(shape):
+    with pytest.raises(ValueError, match=r"attention_mask has shape .*, expected \[3, 2 or more\]"):
         PolicyBatch(torch.ones(3, 2), attention_mask=torch.ones(shape))
 
 
