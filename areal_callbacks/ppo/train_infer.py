@@ -54,9 +54,13 @@ def log_train_inference_stats(
     chi2_seq, log1p_chi2_seq                     E[exp 2Σd] - 1, and the logarithm of E[exp 2Σd]            derived
     by_age/{0,1,2,3_plus}/{logp_abs_diff,kl_k3}  means over tokens of that staleness                        tokens
     by_advantage/{positive,negative,zero}/{…}    the same means over tokens of that advantage               tokens
-    finite/{…}                                   down to ratio_outside, over the tokens whose two           tokens
-                                                 log-probabilities are finite, with their number
-                                                 ``finite/n_valid_tokens``
+    finite/logp_diff/{avg,min,max}               the same of tokens with two finite log-probabilities       tokens
+    finite/logp_abs_diff/{avg,min,max}           likewise, as all below                                     tokens
+    finite/logp_diff_squared                     mean of d²                                                 tokens
+    finite/{trainer,rollout}_nll                 mean of -log p                                             tokens
+    finite/{kl_k1,kl_k2,kl_k3}                   means of -d, d²/2, exp(d) - 1 - d                          tokens
+    finite/ratio_outside_{t}                     fraction with |d| > log t                                  tokens
+    finite/n_valid_tokens                        number of such tokens                                      sum
     ===========================================  =========================================================  ==========
 
     From ``ratio_above`` on they are extensions. Everything is computed in float64 from the masked tokens, in constant
