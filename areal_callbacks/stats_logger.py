@@ -129,4 +129,6 @@ def _make_export(step: int, item: Mapping[str, Any] | Export) -> Export:
     values, loads, series = split_expert_loads(export.metrics)
     metrics = as_plain_scalars({key: value for key, value in values.items() if not str(key).endswith(COUNT_SUFFIX)})
     loads = export.expert_loads or loads
-    return replace(export, step=step, metrics=metrics, expert_loads=loads, time=export.time or time.time(), expert_series=series)
+    return replace(
+        export, step=step, metrics=metrics, expert_loads=loads, time=export.time or time.time(), expert_series=series
+    )

@@ -13,6 +13,7 @@ from areal_callbacks.safety.door import Call, Observer, attempt, guarded
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.session import MetricsSession
 from areal_callbacks.session.schedule import LoggingEvents
+from areal_callbacks.session.spans import include_calls
 
 
 class LightningRun(Observer):
@@ -55,6 +56,9 @@ class LightningRun(Observer):
         for optimizer in self._trainer.optimizers:
             self.session.observe_optimizer(optimizer, begins=False)
         self._patches.wrap(self._trainer._logger_connector, "log_metrics", self._around_log_metrics)
+        include_calls(
+            self._patches, strategy, "batch_to_device", self.session.included, lambda _: self._trainer.training
+        )
 
     def detach(self) -> None:
         """End the run without meeting the other ranks."""

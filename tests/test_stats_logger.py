@@ -156,12 +156,13 @@ def test_areals_flat_keys_become_a_table_a_step_and_series_where_they_belong(
         columns, table = wandb_table(file, row)
         assert columns == ["layer", "expert", "tokens", "load_percent"]
         assert table == [[0, 0, 6, 75.0], [0, 1, 2, 25.0]]
+    with_series = {**scalars, **FLAT}
     assert wandb_rows(file) == dict.fromkeys((3, 4, 7), scalars)
     assert read_tracker("tensorboard", config) == dict.fromkeys((3, 4, 7), scalars)
     assert jsonl_rows(files_of(config)) == dict.fromkeys((3, 4, 7), scalars)
-    assert read_tracker("swanlab", config) == dict.fromkeys((3, 4, 7), {**scalars, **FLAT})
+    assert read_tracker("swanlab", config) == dict.fromkeys((3, 4, 7), with_series)
     kept = trackio_rows("flat", config["trial_name"])
-    assert all(row == {**scalars, **FLAT} for row in kept.values())
+    assert all(row == with_series for row in kept.values())
     shown = capsys.readouterr().out
     assert "moe_balance/layer_0 " in shown
     assert "expert_0" not in shown
@@ -179,9 +180,7 @@ def test_a_layer_of_many_experts_keeps_all_its_series(offline_trackers: Path, ca
 
 
 @pytest.mark.parametrize("setting", [False, "auto"])
-def test_the_series_can_be_switched_off(
-    offline_trackers: Path, setting: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_series_can_be_switched_off(offline_trackers: Path, setting: Any, caplog: pytest.LogCaptureFixture) -> None:
     config = everywhere(offline_trackers, wandb=None, trackio=None, tensorboard=None, per_expert_scalars=setting)
     many = {f"moe_balance/layer_0/expert_{expert}/tokens": expert for expert in range(65)}
     with StatsLogger(config, report=False) as logger:
@@ -324,7 +323,6 @@ def test_trackio_is_off_or_on_this_machine_by_its_mode(offline_trackers: Path) -
             logger.commit(0, 0, 0, {"a": 1.0})
     assert trackio_logs("mode-off", config["trial_name"]) == []
     assert trackio_rows("mode-local", config["trial_name"]) == {0: {"a": 1.0}}
-
 
 
 @pytest.mark.parametrize("path", ["null", '"{root}/tb"'])

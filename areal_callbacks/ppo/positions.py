@@ -26,7 +26,7 @@ def align_versions(versions: Tensor, mask: Tensor, mask_at_predictions: bool | N
 
 
 def is_at_predictions(mask: Tensor, versions: Tensor) -> Tensor:
-    """Whether a token of the mask lacks a version, and none does once they are moved to predicting positions: bool ``[]``.
+    """Whether some token of the mask lacks a version, and none does once they are moved: bool ``[]``.
 
     A batch of AReaL has a version of -1 at the last token of a prompt, where its mask begins, and every generated token
     has one. Versions that are known of some tokens only have to be given with ``mask_at_predictions``.

@@ -65,9 +65,9 @@ def log_train_inference_stats(
 
     From ``ratio_above`` on they are extensions. Everything is computed in float64 from the masked tokens, in constant
     memory, and pooled over batches and ranks. If a valid token has a log-probability that is not finite, tails and
-    quantiles are NaN; those below ``finite/`` go on. Nothing waits for an accelerator. The sources of the formulas are in the modules
-    :mod:`~areal_callbacks.ppo.token_metrics`, :mod:`~areal_callbacks.ppo.tails`, :mod:`~areal_callbacks.ppo.quantiles`
-    and :mod:`~areal_callbacks.ppo.ratios`.
+    quantiles are NaN; those below ``finite/`` go on. Nothing waits for an accelerator. The sources of the formulas are
+    in the modules :mod:`~areal_callbacks.ppo.token_metrics`, :mod:`~areal_callbacks.ppo.tails`,
+    :mod:`~areal_callbacks.ppo.quantiles` and :mod:`~areal_callbacks.ppo.ratios`.
 
     Args:
         trainer_logp: the trainer's log-probabilities of the sampled tokens; any shape and float dtype.

@@ -164,7 +164,10 @@ MISTAKES: list[tuple[dict[Any, Any], list[str]]] = [
     ({"stats_logger": {"swanlab": {"mode": "remote"}}}, ["stats_logger.swanlab.mode", "local", "got 'remote'"]),
     ({"stats_logger": {"tensorboard": {"path": 1}}}, ["stats_logger.tensorboard.path", "got 1"]),
     ({"stats_logger": {"wandb": {"config": 3}}}, ["stats_logger.wandb.config", "a mapping or null", "got 3"]),
-    ({"stats_logger": {"trackio": {"mode": "cloud"}}}, ["stats_logger.trackio.mode", "online, local, disabled or null"]),
+    (
+        {"stats_logger": {"trackio": {"mode": "cloud"}}},
+        ["stats_logger.trackio.mode", "online, local, disabled or null"],
+    ),
     ({"stats_logger": {"per_expert_scalars": 1}}, ["stats_logger.per_expert_scalars", "true, false or auto"]),
     ({"stats_logger": {"trackio": []}}, ["stats_logger.trackio", "space_id", "got []"]),
 ]
@@ -173,7 +176,9 @@ MISTAKES: list[tuple[dict[Any, Any], list[str]]] = [
 @pytest.mark.parametrize("section", ["wandb", "swanlab"])
 def test_neither_a_message_nor_the_configuration_shows_a_key(section: str) -> None:
     key = {"wandb": "wandb_api_key", "swanlab": "api_key"}[section]
-    with pytest.raises(ValueError, match=f"{section}.{key}: expected a string or null, got a value of type int") as error:
+    with pytest.raises(
+        ValueError, match=f"{section}.{key}: expected a string or null, got a value of type int"
+    ) as error:
         MetricsConfig.make(stats_logger={section: {key: 123456789}})
     assert "123456789" not in str(error.value)
     config = MetricsConfig.make(stats_logger={section: {key: "0123456789"}})

@@ -44,7 +44,10 @@ def test_layers_are_in_order_and_may_lie_in_stacks() -> None:
 
 
 def test_an_expert_that_is_not_named_had_no_token() -> None:
-    keys = {"moe_balance/layer_0/expert_3/tokens": torch.tensor(4), "moe_balance/layer_0/expert_1/tokens": np.float64(12)}
+    keys = {
+        "moe_balance/layer_0/expert_3/tokens": torch.tensor(4),
+        "moe_balance/layer_0/expert_1/tokens": np.float64(12),
+    }
     assert [row[3:] for row in rows(split_expert_loads(keys).loads)] == [(0, 0.0), (12, 75.0), (0, 0.0), (4, 25.0)]
 
 

@@ -23,7 +23,6 @@ from areal_callbacks.monitors.training_forward import TrainingForward
 from areal_callbacks.safety.door import Observer
 from areal_callbacks.safety.reporting import report_once
 
-
 _FORWARDS = "forwards"
 
 

@@ -118,7 +118,9 @@ def _in_balance(name: str) -> bool:
 
 def _find_recognised(model: nn.Module) -> Iterator[tuple[str, nn.Module, Contract]]:
     recorded = _find_recorded_classes(model)
-    found = {name: (module, contract) for name, module in model.named_modules() if (contract := _contract(module, recorded))}
+    found = {
+        name: (module, contract) for name, module in model.named_modules() if (contract := _contract(module, recorded))
+    }
     counting = [name for name, (module, _) in found.items() if not _forwards_to_router(module, name, found)]
     yield from ((name, *found[name]) for name in counting)
     for name, module in model.named_modules():
@@ -138,9 +140,7 @@ def _forwards_to_router(module: nn.Module, name: str, found: Mapping[str, tuple[
 
 def _forwards_totals(module: nn.Module, totals: Tensor) -> bool:
     """The buffer is that of a module inside, of which this one forwards the attributes."""
-    return any(
-        read_attribute(inner, "routing_counts") is totals for inner in module.modules() if inner is not module
-    )
+    return any(read_attribute(inner, "routing_counts") is totals for inner in module.modules() if inner is not module)
 
 
 def _contract(module: nn.Module, recorded: tuple[type, ...]) -> Contract | None:

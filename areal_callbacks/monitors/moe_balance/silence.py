@@ -10,16 +10,16 @@ from areal_callbacks.monitors.moe_balance.counted_router import CountedRouter
 from areal_callbacks.safety.reporting import report_once
 
 _COMPILED = (
-    "compiled code that ran before the metrics were attached keeps running without their hooks: attach before the first "
-    "forward, or call torch._dynamo.reset() after attaching"
+    "compiled code that ran before the metrics were attached keeps running without their hooks: attach before the "
+    "first forward, or call torch._dynamo.reset() after attaching"
 )
 _BYPASSED = (
     "something computes the routing without calling the router modules (a fused kernel, say): moe_balance needs the "
     "modules to be called"
 )
 _SOME = (
-    "its module was exchanged after the metrics were attached, something computes its routing without calling it, or the "
-    "data did not need it; its loads read 0"
+    "its module was exchanged after the metrics were attached, something computes its routing without calling it, or "
+    "the data did not need it; its loads read 0"
 )
 _MOST_NAMES = 8
 
@@ -45,9 +45,15 @@ class Silence:
             )
         elif fresh := [counted for counted in silent if id(counted) not in self._named]:
             self._named.update(map(id, fresh))
-            names = [counted.router.name for counted in fresh]
-            shown = ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES} more" * (len(names) > _MOST_NAMES))
-            report_once(f"moe_balance:silent:{shown}", f"not called in training forwards that called others: {shown}; {_SOME}")
+            names = _list_names(fresh)
+            problem = f"not called in training forwards that called others: {names}; {_SOME}"
+            report_once(f"moe_balance:silent:{names}", problem)
+
+
+def _list_names(routers: Sequence[CountedRouter]) -> str:
+    names = [counted.router.name for counted in routers]
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
 
 
 def _is_compiled(model: nn.Module) -> bool:

@@ -83,6 +83,11 @@ class Interval:
             skipped_steps=round(maxima["skipped_steps"]) if maxima["may_skip"] > 0 else None,
         )
 
+    @property
+    def is_idle(self) -> bool:
+        """Nothing was trained on any rank: at most a batch was moved, or gradients were zeroed."""
+        return self.tokens == 0 and not self.optimizer_steps and not self.skipped_steps
+
     def metrics(self) -> dict[str, float]:
         metrics = {"train_perf/seconds": self.seconds, "train_perf/seconds_mean": self.seconds_mean}
         for name, amount in (("tokens", self.tokens), ("estimated_flops", self.flops)):

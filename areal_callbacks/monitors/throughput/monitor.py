@@ -257,8 +257,10 @@ class ThroughputMonitor(Observer):
         totals.flops = None if interval.flops is None or totals.flops is None else totals.flops + interval.flops
 
     def derive(self, reduced: Records) -> dict[str, float]:
-        """The metrics of a reduced interval, and of the run so far."""
+        """The metrics of a reduced interval, and of the run so far; none of an interval without training."""
         interval = Interval.of(reduced)
+        if interval.is_idle:
+            return {}
         if interval.tokens is None:
             report_once(
                 "throughput:unreadable",

@@ -10,6 +10,7 @@ from torch import Tensor
 from areal_callbacks.ppo.batch import PolicyBatch
 from areal_callbacks.ppo.positions import count_prompt_tokens
 from areal_callbacks.ppo.stacks.fields import mask_lengths, read_tensor, require
+from areal_callbacks.ppo.tensors import expand_to_tokens
 
 
 def from_nemo_rl(
@@ -21,9 +22,9 @@ def from_nemo_rl(
 ) -> PolicyBatch:
     """The ``train_data`` of GRPO once it has ``prev_logprobs`` and ``advantages``.
 
-    ``token_mask``, ``prev_logprobs``, ``generation_logprobs`` and ``advantages`` are ``[B, S]`` and stand at the tokens;
-    the first token, which nothing predicts, is left out, as in NeMo-RL's losses. A sample whose ``sample_mask`` is 0
-    has no token in the loss.
+    ``token_mask``, ``prev_logprobs``, ``generation_logprobs`` and ``advantages`` are ``[B, S]`` and stand at the
+    tokens; the first token, which nothing predicts, is left out, as in NeMo-RL's losses. A sample whose ``sample_mask``
+    is 0 has no token in the loss.
 
     Args:
         train_data: the dictionary.
@@ -49,7 +50,7 @@ def from_nemo_rl(
         prompt_len=None if attention_mask is None else count_prompt_tokens(attention_mask, tokens),
         task_reward=read_tensor(more, "total_reward"),
         no_eos=read_tensor(more, "truncated"),
-        versions=_drop_first(versions if versions is None or versions.dim() == 2 else versions[:, None].expand_as(mask)),
+        versions=_drop_first(expand_to_tokens(versions, mask)),
         mask_at_predictions=False,
         current_version=current_version,
     )

@@ -10,11 +10,13 @@ from areal_callbacks.ppo.batch import PolicyBatch
 from areal_callbacks.ppo.stacks.fields import require
 
 
-def from_openrlhf(experience: Any, *, versions: Tensor | None = None, current_version: int | None = None) -> PolicyBatch:
+def from_openrlhf(
+    experience: Any, *, versions: Tensor | None = None, current_version: int | None = None
+) -> PolicyBatch:
     """An ``Experience`` after its advantages are computed.
 
-    Its ``attention_mask`` is ``[B, S]``; ``action_mask``, ``action_log_probs``, ``rollout_log_probs`` and ``advantages``
-    are ``[B, S - 1]`` and run over prompt and response at the positions that predict.
+    Its ``attention_mask`` is ``[B, S]``; ``action_mask``, ``action_log_probs``, ``rollout_log_probs`` and
+    ``advantages`` are ``[B, S - 1]`` and run over prompt and response at the positions that predict.
 
     Args:
         experience: the object.

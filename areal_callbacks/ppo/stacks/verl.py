@@ -15,15 +15,16 @@ from areal_callbacks.ppo.stacks.fields import (
     read_tensor,
     require,
 )
+from areal_callbacks.ppo.tensors import expand_to_tokens
 
 
 def from_verl(batch: Any, *, versions: Tensor | None = None, current_version: int | None = None) -> PolicyBatch:
     """A batch of verl's PPO trainers after its advantages are computed, before ``update_actor``.
 
     Args:
-        batch: a ``DataProto``, or its ``batch``, with ``response_mask`` ``[B, R]`` and ``attention_mask`` ``[B, P + R]``;
-            or the fields of the default trainer's TransferQueue (``prompts``, ``responses``, ``response_mask``,
-            ``rm_scores``, ``old_log_probs``, …), jagged ``[B, j]`` as they come or padded with ``prompt_length`` and
+        batch: a ``DataProto``, or its ``batch``, with ``response_mask`` ``[B, R]`` and ``attention_mask``
+            ``[B, P + R]``; or the fields of the default trainer's TransferQueue (``prompts``, ``responses``,
+            ``response_mask``, ``rm_scores``, ``old_log_probs``, …), jagged ``[B, j]`` as they come or padded with ``prompt_length`` and
             ``response_length`` ``[B]``.
         versions: of the weights that sampled, ``[B]`` or ``[B, R]``, e.g. the tags ``max_global_steps``.
         current_version: the version to compare with, ``global_steps - 1`` in verl.
@@ -45,7 +46,7 @@ def from_verl(batch: Any, *, versions: Tensor | None = None, current_version: in
         kl_rewards=rewards - scores if has_both else None,  # type: ignore[operator]
         final_reward=scores if rewards is None else rewards,
         task_reward=None if scores is None else scores.sum(-1),
-        versions=_expand(versions, mask),
+        versions=expand_to_tokens(None if versions is None else pad_nested(versions), mask),
         mask_at_predictions=False,
         current_version=current_version,
         **_read_lengths(batch, mask),
@@ -59,7 +60,7 @@ def _read_lengths(batch: Any, mask: Tensor) -> dict[str, Tensor]:
         width = attention_mask.shape[-1] - mask.shape[-1]
         prompt_len = attention_mask[:, :width].sum(-1)
         return {"attention_mask": attention_mask, "prompt_len": prompt_len, "no_eos": attention_mask[:, -1]}
-    prompt_len, response_len = (_read_length(batch, *names) for names in (("prompt", "prompts"), ("response", "responses")))
+    prompt_len, response_len = _read_length(batch, "prompt"), _read_length(batch, "response")
     if prompt_len is None or response_len is None:
         return {}
     seq_len = (prompt_len + response_len).long()
@@ -67,16 +68,10 @@ def _read_lengths(batch: Any, mask: Tensor) -> dict[str, Tensor]:
     return {"attention_mask": tokens, "prompt_len": prompt_len, "seq_len": seq_len}
 
 
-def _read_length(batch: Any, part: str, field: str) -> Tensor | None:
+def _read_length(batch: Any, part: str) -> Tensor | None:
+    """``[B]``: told, or the lengths of the jagged tokens."""
     lengths: Tensor | None = read_field(batch, f"{part}_length")
-    tokens = read_field(batch, field)
+    tokens = read_field(batch, f"{part}s")
     if lengths is None and isinstance(tokens, Tensor) and tokens.is_nested:
         return read_lengths(tokens)
     return lengths
-
-
-def _expand(versions: Tensor | None, mask: Tensor) -> Tensor | None:
-    if versions is None:
-        return None
-    versions = pad_nested(versions)
-    return versions.unsqueeze(-1).expand(mask.shape) if versions.dim() == 1 else versions

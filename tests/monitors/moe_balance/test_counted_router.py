@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from support.observed_moe import Observed, by_hand
 from support.readback import messages
 from support.toy_moe import EXPERTS, WIDTH, ToyMoE, batches

@@ -247,6 +247,10 @@ def test_a_batch_without_a_mask_is_refused(adapt: Any, batch: Any, name: str) ->
 
 def test_only_the_mask_is_needed() -> None:
     mask = pad(MASKS, 3)
-    assert record(PolicyDiagnostics.from_verl({"response_mask": mask})).keys() == {"n_seqs", "n_tokens", "n_valid_tokens"}
+    assert record(PolicyDiagnostics.from_verl({"response_mask": mask})).keys() == {
+        "n_seqs",
+        "n_tokens",
+        "n_valid_tokens",
+    }
     assert record(PolicyDiagnostics.from_slime({"loss_masks": MASKS}))["n_valid_tokens"] == 5
     assert record(PolicyDiagnostics.from_nemo_rl({"token_mask": pad(MASKS, 6, PROMPTS)}))["n_valid_tokens"] == 5
