@@ -28,7 +28,8 @@ def pad_nested(tensor: Tensor) -> Tensor:
 
 def read_lengths(tensor: Tensor) -> Tensor:
     """Lengths of the rows of a jagged nested tensor ``[B, j]``: int64 ``[B]``."""
-    lengths: Tensor = tensor.offsets().diff()
+    jagged: Any = tensor
+    lengths: Tensor = jagged.offsets().diff()
     return lengths
 
 

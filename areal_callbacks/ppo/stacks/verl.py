@@ -24,8 +24,8 @@ def from_verl(batch: Any, *, versions: Tensor | None = None, current_version: in
     Args:
         batch: a ``DataProto``, or its ``batch``, with ``response_mask`` ``[B, R]`` and ``attention_mask``
             ``[B, P + R]``; or the fields of the default trainer's TransferQueue (``prompts``, ``responses``,
-            ``response_mask``, ``rm_scores``, ``old_log_probs``, …), jagged ``[B, j]`` as they come or padded with ``prompt_length`` and
-            ``response_length`` ``[B]``.
+            ``response_mask``, ``rm_scores``, ``old_log_probs``, …), jagged ``[B, j]`` as they come, or padded and with
+            ``prompt_length`` and ``response_length`` ``[B]``.
         versions: of the weights that sampled, ``[B]`` or ``[B, R]``, e.g. the tags ``max_global_steps``.
         current_version: the version to compare with, ``global_steps - 1`` in verl.
 
@@ -58,8 +58,8 @@ def _read_lengths(batch: Any, mask: Tensor) -> dict[str, Tensor]:
     attention_mask = read_tensor(batch, "attention_mask")
     if attention_mask is not None:  # rows are padded to the longest response that is allowed
         width = attention_mask.shape[-1] - mask.shape[-1]
-        prompt_len = attention_mask[:, :width].sum(-1)
-        return {"attention_mask": attention_mask, "prompt_len": prompt_len, "no_eos": attention_mask[:, -1]}
+        in_prompt = attention_mask[:, :width].sum(-1)
+        return {"attention_mask": attention_mask, "prompt_len": in_prompt, "no_eos": attention_mask[:, -1]}
     prompt_len, response_len = _read_length(batch, "prompt"), _read_length(batch, "response")
     if prompt_len is None or response_len is None:
         return {}
