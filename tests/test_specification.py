@@ -69,8 +69,8 @@ def test_no_sentence_is_twice():
 
 TAILS = "{1.5,2,3,5,10}"
 SPECIFIED = {
-    "train_perf": "{tokens,seconds,tokens_per_second,estimated_flops,estimated_flops_per_second,total_tokens,total_seconds,"
-    "cumulative_tokens_per_second,cumulative_estimated_flops_per_second}",
+    "train_perf": "{tokens,seconds,tokens_per_second,estimated_flops,estimated_flops_per_second,total_tokens,"
+    "total_seconds,cumulative_tokens_per_second,cumulative_estimated_flops_per_second}",
     "moe_balance/layer_<id>": "max_over_ideal",
     "ppo_actor/train_infer": "{logp_diff,logp_abs_diff,logp_diff_squared,trainer_nll,rollout_nll,kl_k1,kl_k2,kl_k3,"
     "nonfinite_logp_fraction,kl_k3_overflow_fraction}",

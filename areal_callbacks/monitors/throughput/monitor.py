@@ -205,7 +205,7 @@ class ThroughputMonitor(Observer):
     def collect(self) -> Records:
         """This rank's interval, and start the next one. Waits once for the device."""
         trained = self.has_work or self._unreadable_batches > 0 or self._skipped_steps > 0
-        maxima = {"trained": [trained], **self._take_time()}
+        maxima: dict[str, list[float]] = {"trained": [trained], **self._take_time()}
         lengths = self._lengths.take()
         lengths = lengths if self._contributes_tokens else {}
         flops = self._take_flops(lengths)
