@@ -67,6 +67,40 @@ def test_no_sentence_is_twice():
     assert [sentence for sentence, times in Counter(sentences).items() if times > 1] == []
 
 
+TAILS = "{1.5,2,3,5,10}"
+SPECIFIED = {
+    "train_perf": "{tokens,seconds,tokens_per_second,estimated_flops,estimated_flops_per_second,total_tokens,"
+    "total_seconds,cumulative_tokens_per_second,cumulative_estimated_flops_per_second}",
+    "moe_balance/layer_<id>": "max_over_ideal",
+    "ppo_actor/train_infer": "{logp_diff,logp_abs_diff,logp_diff_squared,trainer_nll,rollout_nll,kl_k1,kl_k2,kl_k3,"
+    "nonfinite_logp_fraction,kl_k3_overflow_fraction}",
+    "ppo_actor": "advantage_{positive,negative,zero}_fraction",
+    "ppo_actor/update/version_stats": "{sample_staleness_{theta,proximal}_{avg,min,max},{stale,future}_token_fraction,"
+    "n_valid_generated_tokens}",
+}
+"""What the page *Metrics Tracking* of AReaL calls its metrics."""
+
+
+def leaves(pattern):
+    """The names of a pattern without the braces of its parts: what a sentence about them has to hold."""
+    return [name for name in re.split(r"[{},]+", pattern) if len(name) > 2]
+
+
+@pytest.mark.parametrize("prefix", SPECIFIED)
+def test_every_name_of_the_specification_is_on_the_page(prefix):
+    """That all are exported, and under these names, the tests of ``docs/metrics.md`` show."""
+    page, metrics = ((ROOT / "docs" / name).read_text() for name in ("specification.md", "metrics.md"))
+    assert f"`{prefix}" in metrics or f"`{prefix.rpartition('/')[0]}" in metrics
+    for leaf in leaves(SPECIFIED[prefix]):
+        assert leaf in page, leaf
+        assert leaf in metrics, leaf
+
+
+def test_the_tails_have_the_specified_thresholds():
+    assert f"`ratio_outside_{TAILS}`" in (ROOT / "docs/specification.md").read_text()
+    assert f"`ppo_actor/train_infer/ratio_outside_{TAILS}`" in (ROOT / "docs/metrics.md").read_text()
+
+
 # -- sentences
 
 

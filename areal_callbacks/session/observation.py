@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.expert_loads import ExpertLoads
 from areal_callbacks.core.records import Records
+from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.flops.registry import Estimator
 from areal_callbacks.monitors.consumers import Kind
 from areal_callbacks.monitors.moe_balance.monitor import MoEBalanceMonitor
@@ -20,7 +21,9 @@ from areal_callbacks.monitors.throughput.null import NullThroughput
 from areal_callbacks.monitors.throughput.optimizer_steps import OptimizerSteps
 from areal_callbacks.monitors.training_forward import ForwardCall, TrainingForward
 from areal_callbacks.safety.door import Observer, attempt, guarded
+from areal_callbacks.safety.patches import Patches
 from areal_callbacks.session.estimates import Estimates
+from areal_callbacks.session.spans import leave_out
 from areal_callbacks.topology import Topology
 
 Families: TypeAlias = dict[str, Records | None]
@@ -38,11 +41,13 @@ class Observation(Observer):
 
     family = "observation"
 
-    def __init__(self, config: MetricsConfig) -> None:
+    def __init__(self, config: MetricsConfig, tracker: StatsTracker) -> None:
         self.throughput: ThroughputMonitor | NullThroughput = NullThroughput()
         self.moe: MoEBalanceMonitor | None = None
         self.begins_with_forward = False
         self._config = config
+        self._tracker = tracker
+        self._rollouts = Patches("rollout")
         self._estimates: Estimates | None = None
         self._forward = TrainingForward(self)
         self._optimizers: list[OptimizerSteps] = []
@@ -115,6 +120,19 @@ class Observation(Observer):
             self._forward.attach_method(module, name)
         for owner, name in ignored_calls:
             self._forward.ignore_calls(owner, name)
+        attempt("rollout:attach", "generation counts as training time", self._observe_generation, parts)
+
+    def _observe_generation(self, parts: Sequence[nn.Module]) -> None:
+        """Every ``generate`` of a model is taken out of the training time that runs."""
+        for module in {module for part in parts for module in part.modules() if _generates(module)}:
+            if "generate" not in vars(module):
+                self._rollouts.wrap(module, "generate", self._around_generate)
+
+    def _around_generate(self, *args: Any, **kwargs: Any) -> Generator[None]:
+        if not self.throughput.running:  # a model calls the ``generate`` of the one inside it
+            return
+        with leave_out(self.throughput), self._tracker.record_timing("rollout"):
+            yield
 
     def attach_optimizer(self, optimizer: Optimizer, *, begins: bool) -> None:
         """Time the real steps of an optimizer, which may be wrapped by the host.
@@ -134,6 +152,7 @@ class Observation(Observer):
 
     def detach(self) -> None:
         """Take every hook off."""
+        self._rollouts.undo()
         for observer in (self._forward, self.moe, self._estimates, *self._optimizers):
             if observer is not None:
                 observer.detach()
@@ -188,6 +207,10 @@ class Observation(Observer):
         if self.failed or self._forward.failed or monitor.failed:
             return None
         return collect_records(monitor.family, monitor.collect)
+
+
+def _generates(module: nn.Module) -> bool:
+    return callable(getattr(type(module), "generate", None))
 
 
 def collect_records(family: str, collect: Callable[[], Records]) -> Records | None:

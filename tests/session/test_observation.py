@@ -43,6 +43,7 @@ def test_data_parallel_peaks_add_up(tmp_path: Path) -> None:
         root = nn.DataParallel(nn.Linear(2, 2))
         root.device_ids = devices
         session = MetricsSession(output_dir=tmp_path, report=False, flops={"peak_flops": 1e12}).attach(root)
+        session.count_sequences([3])
         assert session.export(1).metrics["train_perf/peak_flops_per_second"] == expected
         session.close()
 

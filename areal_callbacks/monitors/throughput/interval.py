@@ -48,7 +48,11 @@ class Totals:
 
 @dataclass(frozen=True)
 class Interval:
-    """A reduced interval in plain numbers; None for what could not be measured on every rank."""
+    """A reduced interval in plain numbers; None for what could not be measured on every rank.
+
+    Attributes:
+        is_idle: nothing was trained on any rank; at most a batch was moved, or gradients were zeroed.
+    """
 
     tokens: int | None
     frames: int | None
@@ -62,6 +66,7 @@ class Interval:
     optimizer_steps: int
     has_optimizer: bool
     skipped_steps: int | None
+    is_idle: bool
 
     @classmethod
     def of(cls, reduced: Records) -> Interval:
@@ -83,6 +88,7 @@ class Interval:
             optimizer_steps=round(maxima["optimizer_steps"]),
             has_optimizer=maxima["has_optimizer"] > 0,
             skipped_steps=round(maxima["skipped_steps"]) if maxima["may_skip"] > 0 else None,
+            is_idle=maxima["trained"] == 0,
         )
 
     def metrics(self) -> dict[str, float]:

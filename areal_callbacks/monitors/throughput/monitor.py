@@ -214,7 +214,8 @@ class ThroughputMonitor(Observer):
 
     def collect(self) -> Records:
         """This rank's interval, and start the next one. Waits once for the device."""
-        maxima = self._take_time()
+        trained = self.has_work or self._sequences.unreadable > 0 or self._skipped_steps > 0
+        maxima: dict[str, list[float]] = {"trained": [trained], **self._take_time()}
         taken = self._sequences.take()
         sequences = taken if self._contributes_tokens else NOTHING
         flops = self._take_flops(sequences)
@@ -273,8 +274,10 @@ class ThroughputMonitor(Observer):
         totals.flops = None if interval.flops is None or totals.flops is None else totals.flops + interval.flops
 
     def derive(self, reduced: Records) -> dict[str, float]:
-        """The metrics of a reduced interval, and of the run so far."""
+        """The metrics of a reduced interval, and of the run so far; none of an interval without training."""
         interval = Interval.of(reduced)
+        if interval.is_idle:
+            return {}
         if interval.tokens is None:
             report_once(
                 "throughput:unreadable",
