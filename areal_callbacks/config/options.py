@@ -12,6 +12,7 @@ from areal_callbacks.config.files import Layer, read_environment, read_yaml
 from areal_callbacks.config.messages import show
 from areal_callbacks.config.sections import ConfigError, Secret, Section, Switch, merge, spread
 from areal_callbacks.safety.reporting import report_once
+from areal_callbacks.safety.text import make_printable
 
 _ARGUMENT = "argument"
 _NOT_PLAIN = "token_count_fn"
@@ -264,7 +265,7 @@ def _check(layer: Layer) -> MetricsConfig:
     try:
         return MetricsConfig.parse(layer.values)
     except ConfigError as error:
-        raise ValueError(f"{layer.source}: {error}") from None
+        raise ValueError(f"{make_printable(layer.source)}: {error}") from None
 
 
 def _read(config: MetricsConfig | Mapping[str, Any] | str | os.PathLike[str], source: str) -> Layer:
