@@ -49,7 +49,17 @@ def trained(model: nn.Module, *args: Any, **batch: Any) -> Totals:
         output = model(*args, **batch)
         loss = output if isinstance(output, Tensor) else getattr(output, "loss", None)
         (output[0].sum() if loss is None else loss.sum()).backward()
+    assert not recount.totals.unread
     return recount.totals
+
+
+def test_what_cannot_be_read_is_noted_and_does_no_harm() -> None:
+    model = llama()
+    with Recount(model) as recount, recount.given({"input_ids": IDS, "labels": torch.full((2, 4), -100).to("meta")}):
+        model(input_ids=IDS).logits.sum().backward()
+    (problem,) = recount.totals.unread
+    assert "meta" in problem
+    assert recount.totals.tokens == 0
 
 
 def test_a_language_model() -> None:
