@@ -81,6 +81,8 @@ class Beside:
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         self._undo.close()
+        for session in self._sessions:  # which print what they have to say now, and not after the comparison
+            session.close()
 
     @property
     def has_sessions(self) -> bool:

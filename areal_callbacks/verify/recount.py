@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,24 @@ from areal_callbacks.verify.rows import measure
 from areal_callbacks.verify.token_tables import TokenTables, pad_id_of
 from areal_callbacks.verify.totals import Totals
 
+P = ParamSpec("P")
+
 _EMBEDDED = ("inputs_embeds", "decoder_inputs_embeds")
+
+
+def _noted(
+    method: Callable[Concatenate[Recount, P], None],
+) -> Callable[Concatenate[Recount, P], None]:
+    """What cannot be read is noted among the totals; the training goes on."""
+
+    @functools.wraps(method)
+    def note(self: Recount, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - it is the recount's own
+            self.totals.note(f"{method.__name__.strip('_')}: {error!r}")
+
+    return note
 
 
 class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -36,7 +53,8 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Looks at every call of the token embeddings, and at what experts are given. A call counts if it trains
     (:class:`~areal_callbacks.verify.gradient_state.GradientState`) and its model is in training mode. Padding and the
     borders of sequences are read from the arguments of the modules on Python's stack. While this is entered compiled
-    code runs as it stands, without the compiler, and every operator passes through Python: slow, and exact.
+    code runs as it stands, without the compiler, and every operator passes through Python: slow, and exact. What cannot
+    be read is in ``totals.unread``.
 
     Args:
         *models: what is trained; more may join by :meth:`add`.
@@ -93,12 +111,18 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         if func is torch.ops.aten.embedding.default:
             self._see_embedding(args[0], args[1])
-        elif self._flops and operator_flops.has_formula(func) and operator_flops.belongs_to_training(self._state):
-            self.totals.flops += operator_flops.count_flops(func, args, kwargs or {}, result)
+        elif self._flops and operator_flops.has_formula(func):
+            self._see_operator(func, args, kwargs or {}, result)
         return result
+
+    @_noted
+    def _see_operator(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        if operator_flops.belongs_to_training(self._state):
+            self.totals.flops += operator_flops.count_flops(func, args, kwargs, result)
 
     # -- ids
 
+    @_noted
     def _see_embedding(self, weight: Tensor, ids: Tensor) -> None:
         calls = list_calls()
         table = self._table_of(weight, calls)
@@ -160,6 +184,7 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _enter_table(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         self._entered_table = module
 
+    @_noted
     def _open_model(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """Count embeddings that a model is given, unless they were made of ids inside a model that encloses it."""
         call = bind(module, args, kwargs)
@@ -174,11 +199,13 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         while self._open and self._open.pop()[0] is not module:
             pass
 
+    @_noted
     def _see_audio(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if module.training and self._state.trains():
             call = bind(module, args, kwargs)
             self.totals.input_frames += audio.count_frames(call.arguments, module.config)
 
+    @_noted
     def _see_experts(self, found: experts.Experts, module: nn.Module, args: Any, kwargs: Any) -> None:
         if module.training and self._state.trains():
             counts = experts.count_indices(found, [*args, *kwargs.values()])
@@ -187,6 +214,7 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
             else:
                 self.totals.add_routed(found.layer, counts)
 
+    @_noted
     def _see_expert(self, found: experts.Experts, index: int, module: nn.Module, args: Any, kwargs: Any) -> None:
         if module.training and self._state.trains():
             counts = [0] * found.number

@@ -52,6 +52,30 @@ Trainer(model, args, train_dataset=[row] * 4).train()
 """
 
 
+ACCELERATE = """
+from accelerate import Accelerator
+
+model = nn.Sequential(nn.Embedding(16, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+loader = torch.utils.data.DataLoader(torch.arange(48).remainder(16).view(12, 4), 2)
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+for ids in loader:
+    with accelerator.accumulate(model):
+        accelerator.backward(model(ids).square().sum())
+        optimizer.step()
+        optimizer.zero_grad()
+accelerator.end_training()
+"""
+
+
+def test_an_accelerate_loop_and_json_on_the_last_line(tmp_path: Path) -> None:
+    done = verify(tmp_path, ACCELERATE, "--steps", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["rows"][0] == {"name": "tokens", "ours": 2 * 2 * 8, "recount": 2 * 2 * 8, "same": True}
+
+
 def verify(folder: Path, text: str, *options: str, arguments: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     script = folder / "script.py"
     script.write_text(IMPORTS + text)

@@ -113,6 +113,7 @@ def compare(training: Training, export: Any, totals: Any) -> dict[str, tuple[Any
     batch = make_batch(training.layout, [list(row) for row in training.rows], training.pads)
     lengths = training.expected(batch)
     found: dict[str, tuple[Any, ...]] = {"tokens": (tokens_of(export), totals.tokens, sum(lengths))}
+    found["unread"] = (totals.unread, [])
     if training.model != "t5":  # whose formula is one of two lengths
         flops = int(export.metrics.get("train_perf/estimated_flops", 0))
         found["flops"] = (flops, *(sum(map(flops_of_one, part)) for part in (totals.lengths, lengths)))

@@ -37,6 +37,7 @@ def train_and_recount(trainer: Any) -> Totals:
     models = [value for value in vars(trainer).values() if isinstance(value, nn.Module)]
     with Recount(*models) as recount:
         trainer.train()
+    assert not recount.totals.unread
     return recount.totals
 
 

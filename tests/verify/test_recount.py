@@ -12,8 +12,13 @@ from transformers import (
     BertConfig,
     BertForMultipleChoice,
     BertModel,
+    CLIPConfig,
+    CLIPModel,
+    CLIPVisionConfig,
     LlamaConfig,
     LlamaForCausalLM,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
     T5Config,
     T5ForConditionalGeneration,
     ViTConfig,
@@ -49,7 +54,17 @@ def trained(model: nn.Module, *args: Any, **batch: Any) -> Totals:
         output = model(*args, **batch)
         loss = output if isinstance(output, Tensor) else getattr(output, "loss", None)
         (output[0].sum() if loss is None else loss.sum()).backward()
+    assert not recount.totals.unread
     return recount.totals
+
+
+def test_what_cannot_be_read_is_noted_and_does_no_harm() -> None:
+    model = llama()
+    with Recount(model) as recount, recount.given({"input_ids": IDS, "labels": torch.full((2, 4), -100).to("meta")}):
+        model(input_ids=IDS).logits.sum().backward()
+    (problem,) = recount.totals.unread
+    assert "meta" in problem
+    assert recount.totals.tokens == 0
 
 
 def test_a_language_model() -> None:
@@ -147,6 +162,31 @@ def test_patches_are_no_tokens() -> None:
     assert (totals.tokens, totals.calls) == (0, 0)
 
 
+VISION = {"image_size": 8, "patch_size": 4, "projection_dim": 8}
+
+
+def test_pairs_of_images_and_texts() -> None:
+    body = {name: value for name, value in SIZES.items() if name not in ("vocab_size", "max_position_embeddings")}
+    ends = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+    config = CLIPConfig(text_config={**SIZES, **ends}, vision_config={**body, **VISION}, projection_dim=8)
+    pixels = torch.randn(2, 3, 8, 8)
+    totals = trained(
+        CLIPModel(config).train(), input_ids=IDS, attention_mask=MASK, pixel_values=pixels, return_loss=True
+    )
+    assert totals.lengths == [3, 2]
+
+
+def test_the_places_of_images_in_a_text_are_positions_of_the_language_model() -> None:
+    body = {name: value for name, value in SIZES.items() if name not in ("vocab_size", "max_position_embeddings")}
+    text = LlamaConfig(num_key_value_heads=2, **SIZES)
+    layers = {"vision_feature_layer": -1, "vision_feature_select_strategy": "default", "image_token_index": 63}
+    config = LlavaConfig(vision_config=CLIPVisionConfig(**body, **VISION), text_config=text, **layers)
+    ids = torch.tensor([[5, 63, 63, 63, 63, 6, 0], [5, 63, 63, 63, 63, 6, 7]])
+    model = LlavaForConditionalGeneration(config).train()
+    totals = trained(model, input_ids=ids, attention_mask=(ids > 0).long(), pixel_values=torch.randn(2, 3, 8, 8))
+    assert totals.lengths == [6, 7]
+
+
 class Own(nn.Module):
     """A model of nobody's: its tokens and its positions are embedded, and it is given a record."""
 
@@ -161,6 +201,10 @@ class Own(nn.Module):
 
 def test_an_own_module() -> None:
     assert trained(Own(), {"ids": IDS, "mask": MASK}).lengths == [3, 2]
+
+
+def test_compiled_code_runs_as_it_stands() -> None:
+    assert trained(torch.compile(Own(), backend="eager"), {"ids": IDS, "mask": MASK}).lengths == [3, 2]
 
 
 def test_two_own_modules_in_one() -> None:
