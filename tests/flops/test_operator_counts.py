@@ -142,11 +142,17 @@ def test_every_built_in_architecture_is_verified_here() -> None:
         assert ARCHITECTURES[model_type] == ARCHITECTURES[verified]
 
 
+@functools.cache
+def published(name: str) -> Any:
+    """A published model on the meta device."""
+    return build_model(build_config(REFERENCE_MODELS[name]))
+
+
 @pytest.mark.parametrize("name", REFERENCE_MODELS)
 def test_published_models_execute_the_estimated_operations(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = build_config(REFERENCE_MODELS[name])
     use_recurrent_forms(monkeypatch, config)
-    model, estimator = build_model(config), estimator_of(config)
+    model, estimator = published(name), estimator_of(config)
     recurrent = "linear_attention" in (getattr(config, "layer_types", None) or ())
     length = 3 if recurrent else 4096
     assert counted_forward_flops(model, length) == dense_forward_flops(estimator, length)
@@ -156,7 +162,7 @@ def test_published_models_execute_the_estimated_operations(name: str, monkeypatc
 def test_work_per_token_of_published_models_is_six_times_their_active_weights(name: str) -> None:
     config = build_config(REFERENCE_MODELS[name])
     active = 0
-    for parameter, weights in matrices(build_model(config)):
+    for parameter, weights in matrices(published(name)):
         selected = config.num_experts_per_tok if ".experts." in parameter else 1
         active += weights.numel() * selected // (weights.shape[0] if ".experts." in parameter else 1)
     recurrences = (getattr(config, "layer_types", None) or []).count("linear_attention")

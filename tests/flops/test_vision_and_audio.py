@@ -12,10 +12,11 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import CONFIG_MAPPING
 
-from areal_callbacks.flops import get_flops_estimator
+from areal_callbacks.flops import TrainingFlops, get_flops_estimator
 from areal_callbacks.flops.encoder_decoder import EncoderDecoderFlops
 from areal_callbacks.flops.models.vision_and_audio import AUDIO, IMAGES, IMAGES_AND_TEXTS
 from areal_callbacks.flops.sampled import Convolution, SampledFlops
+from areal_callbacks.flops.trained_parts import skip_frozen
 from areal_callbacks.flops.work import model_work
 
 SMALL: dict[str, Any] = {
@@ -135,6 +136,14 @@ def test_their_blocks_add_up(model_type: str) -> None:
         work = model_work(config, length)
         assert work is not None
         assert work.flops == estimate(length)
+
+
+def test_an_image_encoder_that_is_trained_throughout_is_counted_in_full() -> None:
+    config = small_config("vit")
+    name = "ViTForImageClassification"
+    model, full = build(config, name).requires_grad_(True), get_flops_estimator(config, model_class=name)
+    assert isinstance(full, TrainingFlops)
+    assert skip_frozen(model, config, full, model_class=name) == full
 
 
 def test_lists_of_convolutions_must_agree() -> None:
