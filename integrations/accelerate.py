@@ -211,8 +211,10 @@ class AcceleratorMetrics(Observer):
         try:
             self._log_tail()
         finally:
-            self._release()
-            yield
+            try:
+                self._release()
+            finally:
+                yield
 
     # -- a step
 
@@ -242,7 +244,10 @@ class AcceleratorMetrics(Observer):
         try:
             self.finish()
         finally:
-            yield
+            try:
+                self.close()
+            finally:
+                yield
 
     # -- checkpoints
 

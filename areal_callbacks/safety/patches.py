@@ -39,7 +39,8 @@ class Patches:
     def wrap(self, owner: object, name: str, around: Around) -> None:
         """Run ``around`` around every call of ``owner.name``.
 
-        An ``around`` that raises is taken out; the other wraps stay.
+        An ``around`` that raises is taken out; the other wraps stay. Of a coroutine or generator function it surrounds
+        the call that makes the coroutine or generator, not what runs in it later.
 
         Args:
             owner: an instance, a class or a module.
@@ -103,9 +104,10 @@ class _Wrap:
 
     def _replace(self, original: Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(original, MethodType):
-            return self._register(_make_resemble(original, self._function(original)))
+            return self._register(_make_resemble(original, _of_kind(original, self._function(original))))
         self._bound_to = original.__self__
-        method = self._register(_make_resemble(original.__func__, self._method(original.__func__)))
+        inner = original.__func__
+        method = self._register(_make_resemble(inner, _of_kind(inner, self._method(inner))))
         method.__name__ = self._name  # a bound method is pickled by name
         return MethodType(method, original.__self__)
 
@@ -141,6 +143,20 @@ def _wrap_of(value: Any) -> _Wrap | None:
     function = getattr(value, "__func__", value)
     found = _WRAPS.get(function) if isinstance(function, FunctionType) else None
     return None if found is None else found()
+
+
+def _of_kind(original: Callable[..., Any], call: FunctionType) -> FunctionType:
+    """``call`` as a coroutine or generator function if the original is one, for hosts that ask."""
+
+    async def coroutine(*args: Any, **kwargs: Any) -> Any:
+        return await call(*args, **kwargs)
+
+    def generator(*args: Any, **kwargs: Any) -> Any:
+        return (yield from call(*args, **kwargs))
+
+    if inspect.iscoroutinefunction(original):
+        return cast("FunctionType", coroutine)
+    return cast("FunctionType", generator) if inspect.isgeneratorfunction(original) else call
 
 
 def _make_resemble(original: Any, function: FunctionType) -> FunctionType:

@@ -150,11 +150,8 @@ class ThroughputMonitor(Observer):
         self._sequences.add_read(attempt("throughput:batch", _UNREAD, read, given))
 
     def _take(self, count: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        try:
-            self._sequences.add(count(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - it costs the tokens of its interval
-            report_once("throughput:batch", f"{_UNREAD}: {error!r}")
-            self._sequences.unreadable += 1
+        told = attempt("throughput:batch", _UNREAD, lambda: self._sequences.add(count(*args, **kwargs)))
+        self._sequences.unreadable += told is None
 
     @guarded
     def begin(self) -> None:

@@ -73,14 +73,15 @@ class SequenceCounts:
             if one.sources is not None:
                 self._pairs.add(one.sources, one.values)
 
-    def add(self, lengths: Any) -> None:
-        """What a host or a ``token_count_fn`` tells: :class:`Lengths`, integers, or an integer tensor."""
+    def add(self, lengths: Any) -> bool:
+        """What a host or a ``token_count_fn`` tells: :class:`Lengths`, integers, or an integer tensor; True."""
         if isinstance(lengths, Lengths):
             self._alone.add(Lengths(lengths.values.detach().reshape(-1).clone(), lengths.bound))
         elif isinstance(lengths, Tensor):
             self._alone.add_unbounded(lengths)
         else:
             self._alone.add_host([int(lengths)] if isinstance(lengths, Integral) else lengths)
+        return True
 
     def take(self) -> Sequences:
         """What was counted since the last call; copies from the device."""
