@@ -57,7 +57,7 @@ class LightningRun(Observer):
             self.session.observe_optimizer(optimizer, begins=False)
         self._patches.wrap(self._trainer._logger_connector, "log_metrics", self._around_log_metrics)
         include_calls(
-            self._patches, strategy, "batch_to_device", self.session.included, lambda _: self._trainer.training
+            self._patches, strategy, "batch_to_device", self.session.included, lambda _: module.trainer.training
         )
 
     def detach(self) -> None:
