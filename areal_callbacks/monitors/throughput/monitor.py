@@ -100,6 +100,7 @@ class ThroughputMonitor(Observer):
         self._unreadable_batches = 0
         self._optimizer_steps = 0
         self._skipped_steps = 0
+        self._has_begun = False
 
     # -- step path
 
@@ -139,8 +140,9 @@ class ThroughputMonitor(Observer):
         self._add(lengths)
 
     @guarded
-    def begin(self) -> None:
-        """Training work starts."""
+    def begin(self, *, trains: bool = True) -> None:
+        """Training work starts, or what belongs to it and is no training by itself."""
+        self._has_begun = self._has_begun or trains
         self.training.start()
 
     @guarded
@@ -204,7 +206,8 @@ class ThroughputMonitor(Observer):
 
     def collect(self) -> Records:
         """This rank's interval, and start the next one. Waits once for the device."""
-        trained = self.has_work or self._unreadable_batches > 0 or self._skipped_steps > 0
+        trained = self._has_begun or self.has_work or self._unreadable_batches > 0 or self._skipped_steps > 0
+        self._has_begun = self.training.running
         maxima: dict[str, list[float]] = {"trained": [trained], **self._take_time()}
         lengths = self._lengths.take()
         lengths = lengths if self._contributes_tokens else {}
