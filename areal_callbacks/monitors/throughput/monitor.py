@@ -208,7 +208,8 @@ class ThroughputMonitor(Observer):
         """This rank's interval, and start the next one. Waits once for the device."""
         trained = self._has_begun or self.has_work or self._unreadable_batches > 0 or self._skipped_steps > 0
         self._has_begun = self.training.running
-        maxima: dict[str, list[float]] = {"trained": [trained], **self._take_time()}
+        seconds = self.training.take() if trained else 0.0  # a batch that was moved ahead waits for its training
+        maxima: dict[str, list[float]] = {"trained": [trained], "seconds": [seconds], **self._take_time()}
         lengths = self._lengths.take()
         lengths = lengths if self._contributes_tokens else {}
         flops = self._take_flops(lengths)
@@ -230,7 +231,6 @@ class ThroughputMonitor(Observer):
         unreadable, self._unreadable_batches = self._unreadable_batches, 0
         return {
             "interval": [1],
-            "seconds": [self.training.take()],
             "optimizer_seconds": [self.optimizer.take()],
             "optimizer_steps": [steps],
             "has_optimizer": [self.has_optimizer],
