@@ -59,7 +59,7 @@ class LightningRun(Observer):
             self.session.observe_optimizer(optimizer, begins=False)
         self._patches.wrap(self.trainer._logger_connector, "log_metrics", self._around_log_metrics)
         include_calls(
-            self._patches, strategy, "batch_to_device", self.session.included, lambda _: self.trainer.training
+            self._patches, strategy, "batch_to_device", self.session.included, lambda _: module.trainer.training
         )
         for earlier in _callbacks_before(callback, self.trainer.callbacks):  # an exception there would hide ours
             self._patches.wrap(earlier, "on_exception", self._end_on_error)

@@ -106,10 +106,11 @@ def test_a_full_configuration_of_areal_loads_and_its_keys_stay_secret(
     assert KEY not in capsys.readouterr().out + caplog.text + repr(logger.config) + repr(logger.config.to_dict())
 
 
-def test_keys_of_servers_that_do_not_answer_stay_secret(
-    offline_trackers: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("key", ["too-short-a-key", " too-short-a-key\t"])
+def test_keys_that_no_server_takes_stay_secret(
+    offline_trackers: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], key: str
 ) -> None:
-    wandb = {"mode": "online", "wandb_base_url": "http://127.0.0.1:9", "wandb_api_key": "too-short-a-key"}
+    wandb = {"mode": "online", "wandb_base_url": "http://127.0.0.1:9", "wandb_api_key": key}
     config = everywhere(offline_trackers, wandb=wandb, swanlab=None, trackio=None, tensorboard=None)
     with StatsLogger(config, report=False) as logger:
         logger.commit(0, 0, 0, {"a": 1.0})

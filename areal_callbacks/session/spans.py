@@ -16,7 +16,7 @@ class Stopwatch(Protocol):
     @property
     def running(self) -> bool: ...
 
-    def begin(self) -> None: ...
+    def begin(self, *, trains: bool = True) -> None: ...
 
     def end(self) -> None: ...
 
@@ -41,7 +41,7 @@ def count_in(stopwatch: Stopwatch) -> Iterator[None]:
     if stopwatch.running:
         yield
         return
-    stopwatch.begin()
+    stopwatch.begin(trains=False)
     try:
         yield
     finally:

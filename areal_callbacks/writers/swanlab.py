@@ -87,11 +87,14 @@ class SwanlabWriter:
             config=redact({**run.config, **(self._config.config or {})}),
         )
         mode = _choose_mode(self._config)
-        plain, online = (swanlab.Settings(interactive=False, **keys) for keys in ({}, _list_credentials(self._config)))
+        plain = partial(begin, settings=swanlab.Settings(interactive=False))
         if mode in _NEED_A_SERVER:
-            offline = partial(begin, mode="offline", settings=plain)
-            return _FALLBACK.begin(partial(begin, mode=mode, settings=online), offline)
-        return begin(mode=mode, settings=plain)
+
+            def online() -> Any:
+                return begin(mode=mode, settings=swanlab.Settings(interactive=False, **_list_credentials(self._config)))
+
+            return _FALLBACK.begin(online, partial(plain, mode="offline"), self._config.api_key)
+        return plain(mode=mode)
 
     def _choose_folder(self, run: Run) -> str | None:
         if self._config.logdir is not None:

@@ -92,8 +92,11 @@ class WandbWriter:
         )
         mode = _choose_mode(config)
         if mode in _NEED_A_SERVER:
-            online = partial(begin, mode=mode, settings=_make_settings(config), resume="allow" if config.id else None)
-            return _FALLBACK.begin(online, partial(begin, mode="offline"))
+
+            def online() -> Any:
+                return begin(mode=mode, settings=_make_settings(config), resume="allow" if config.id else None)
+
+            return _FALLBACK.begin(online, partial(begin, mode="offline"), config.wandb_api_key)
         return begin(mode=mode)
 
 

@@ -18,7 +18,10 @@ class Stopwatch:
     def __init__(self) -> None:
         self.now = 0.0
         self.timer = WallTimer(clock=lambda: self.now)
-        self.begin, self.end, self.may_end = self.timer.start, self.timer.stop, self.timer.may_stop
+        self.end, self.may_end = self.timer.stop, self.timer.may_stop
+
+    def begin(self, *, trains: bool = True) -> None:
+        self.timer.start()
 
     @property
     def running(self) -> bool:

@@ -107,6 +107,7 @@ class ThroughputMonitor(Observer):
         self._has_read = self._runs_no_model = False
         self._optimizer_steps = 0
         self._skipped_steps = 0
+        self._has_begun = False
 
     # -- step path
 
@@ -154,8 +155,9 @@ class ThroughputMonitor(Observer):
         self._sequences.unreadable += told is None
 
     @guarded
-    def begin(self) -> None:
-        """Training work starts."""
+    def begin(self, *, trains: bool = True) -> None:
+        """Training work starts, or what belongs to it and is no training by itself."""
+        self._has_begun = self._has_begun or trains
         self.training.start()
 
     @guarded
@@ -211,8 +213,10 @@ class ThroughputMonitor(Observer):
 
     def collect(self) -> Records:
         """This rank's interval, and start the next one. Waits once for the device."""
-        trained = self.has_work or self._sequences.unreadable > 0 or self._skipped_steps > 0
-        maxima: dict[str, list[float]] = {"trained": [trained], **self._take_time()}
+        trained = self._has_begun or self.has_work or self._sequences.unreadable > 0 or self._skipped_steps > 0
+        self._has_begun = self.training.running
+        seconds = self.training.take() if trained else 0.0  # a batch that was moved ahead waits for its training
+        maxima: dict[str, list[float]] = {"trained": [trained], "seconds": [seconds], **self._take_time()}
         taken = self._sequences.take()
         sequences = taken if self._contributes_tokens else NOTHING
         flops = self._take_flops(sequences)
@@ -235,7 +239,6 @@ class ThroughputMonitor(Observer):
         unreadable = self._sequences.take_unreadable() + self._runs_no_model
         return {
             "interval": [1],
-            "seconds": [self.training.take()],
             "optimizer_seconds": [self.optimizer.take()],
             "optimizer_steps": [steps],
             "has_optimizer": [self.has_optimizer],
