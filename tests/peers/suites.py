@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +40,7 @@ SUITES = {
             f"tests/test_{name}.py"
             for name in (
                 *("accelerator", "optimizer", "scheduler", "data_loader", "state_checkpointing", "grad_sync", "cpu"),
-                *("kwargs_handlers", "hooks", "logging", "memory_utils", "tracking", "metrics", "dataclasses", "utils"),
+                *("kwargs_handlers", "hooks", "logging", "tracking", "metrics", "dataclasses", "utils", "memory_utils"),
             )
         ),
     ),
@@ -64,11 +66,20 @@ def run_suite(suite: Suite, checkout: Path, tests: Sequence[str], *, attached: b
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"),
             *(f"--junitxml={record}", "-o", "junit_family=xunit1", *suite.options, *tests),
         ]
-        try:
-            subprocess.run(command, cwd=checkout, env=_make_environment(folder, attached), timeout=seconds, check=False)
-        except subprocess.TimeoutExpired:
-            print(f"stopped after {seconds:.0f} s", file=sys.stderr)
+        with subprocess.Popen(command, cwd=checkout, env=_make_environment(folder, attached)) as process:
+            _wait(process, seconds)
         return read_outcomes(record) if record.exists() else {}
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """An interrupted pytest still writes down what it has run."""
+    for signal_number in (signal.SIGINT, signal.SIGINT, signal.SIGKILL):
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+            return
+        print(f"stopped after {seconds:.0f} s", file=sys.stderr)
+        process.send_signal(signal_number)
+        seconds = 60
 
 
 def read_outcomes(record: Path) -> Outcomes:
