@@ -131,8 +131,19 @@ class TrainingForward(Observer):
         if module._compiled_call_impl is None:
             self._attachments.hook(module.register_forward_pre_hook, self._before_eager, with_kwargs=True)
             self._attachments.hook(module.register_forward_hook, self._after_eager, always_call=True)
-        else:  # module.compile() traces the hooks: stay outside of what was compiled
-            self._wrap(entry, "_compiled_call_impl")
+            self._attachments.wrap(module, "compile", functools.partial(self._around_compile, module))
+        else:
+            self._stay_outside(entry)
+
+    def _stay_outside(self, entry: Entry) -> None:
+        """``module.compile()`` traces the hooks, which then are silent."""
+        self._wrap(entry, "_compiled_call_impl")
+
+    def _around_compile(self, module: nn.Module, /, *args: Any, **kwargs: Any) -> Generator[None]:
+        yield
+        if module._compiled_call_impl is not None:
+            self._entries[module] = find_entries(module)[0]
+            self._stay_outside(self._entries[module])
 
     def attach_method(self, module: nn.Module, name: str) -> None:
         """Treat a call of ``module.<name>`` as a forward of the module, for hosts that do not use ``__call__``."""

@@ -1,101 +1,20 @@
-"""Which forwards train, and what the listener is offered of them."""
+"""Which forwards train, and whether a failure or an end leaves anything behind."""
 
 from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from support.forwards import BATCH, READ, Listener, Model, Probe, Wrapper, observed
+from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from areal_callbacks.monitors.consumers import Kind
-from areal_callbacks.monitors.training_forward import ForwardCall, TrainingForward
+from areal_callbacks.monitors.training_forward import ForwardCall
 from areal_callbacks.safety.reporting import logger
-
-
-class Probe(nn.Module):
-    """A layer that notes whether it ran inside a training forward."""
-
-    forward_state: TrainingForward
-
-    def __init__(self, seen: list[bool]) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-        self.seen = seen
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.seen.append(self.forward_state.active)
-        return self.linear(x).tanh()
-
-
-class Model(nn.Module):
-    """Looks like a Transformers model."""
-
-    base_model_prefix = "model"
-    config = None
-
-    def __init__(self, layer: nn.Module, reentrant: bool | None = None) -> None:
-        super().__init__()
-        self.layer = layer
-        self.reentrant = reentrant
-        self.fails: BaseException | None = None
-
-    def forward(self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, scale: int = 1) -> Tensor:
-        if self.fails is not None:
-            raise self.fails
-        assert attention_mask is not None
-        x = attention_mask.float().requires_grad_(torch.is_grad_enabled())
-        if self.reentrant is None or not torch.is_grad_enabled():
-            return self.layer(x).sum() * scale
-        return checkpoint(self.layer, x, use_reentrant=self.reentrant).sum() * scale
-
-
-class Wrapper(nn.Module):
-    """A strategy around the model: calls it by keyword with what it takes out of a raw batch."""
-
-    def __init__(self, model: nn.Module, reference: nn.Module | None = None) -> None:
-        super().__init__()
-        self.model, self.reference = model, reference
-
-    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
-        if self.reference is not None:
-            with torch.no_grad():
-                self.reference(**batch)
-        return self.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
-
-
-class Listener:
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.begun: list[str] = []
-        self.consumed: list[tuple[str, str, list[str]]] = []
-        self.outermost: list[tuple[str, bool]] = []
-
-    def on_forward(self, module: nn.Module) -> None:
-        self.begun.append(type(module).__name__)
-
-    def on_consumed(self, kind: Kind, call: ForwardCall) -> None:
-        self.consumed.append((kind, type(call.entry.module).__name__, sorted(call.inputs.named)))
-
-    def on_outermost(self, call: ForwardCall, *, has_models: bool) -> None:
-        self.outermost.append((type(call.entry.module).__name__, has_models))
-
-
-BATCH = {"input_ids": torch.ones(2, 3, dtype=torch.long), "attention_mask": torch.ones(2, 3, dtype=torch.long)}
-
-
-def observed(root: nn.Module, listener: Listener | None = None) -> TrainingForward:
-    forward = TrainingForward(listener)
-    forward.attach([root])
-    for module in root.modules():
-        if isinstance(module, Probe):
-            module.forward_state = forward
-    return forward
 
 
 def test_training_forwards_alone_are_active() -> None:
@@ -136,58 +55,6 @@ def test_recomputation_is_no_second_forward(reentrant: bool, whole: bool) -> Non
     assert forward.forwards == 2
 
 
-READ = ("text", "Model", ["attention_mask", "input_ids"])
-
-
-def test_the_model_inside_consumes_and_the_outermost_call_ends_with_that() -> None:
-    listener = Listener()
-    wrapper = Wrapper(Model(Probe([])))
-    observed(wrapper, listener)
-    wrapper(BATCH)
-    assert listener.consumed == [READ]
-    assert listener.outermost == [("Wrapper", True)]
-    assert listener.begun == ["Wrapper", "Model"]
-
-
-def test_every_call_of_the_innermost_model_consumes_and_an_outer_one_without_any_does_not() -> None:
-    """Outputs that are used again, several passages, an early return."""
-    listener = Listener()
-
-    class Passages(Wrapper):
-        config = None
-        base_model_prefix = "model"
-
-        def forward(self, input_ids: Tensor, calls: int) -> Tensor:  # type: ignore[override]
-            kept = torch.zeros((), requires_grad=True)
-            return sum((self.model(input_ids=input_ids, attention_mask=input_ids) for _ in range(calls)), kept)
-
-    passages = Passages(Model(Probe([])))
-    observed(passages, listener)
-    for calls in (3, 0, 1):
-        passages(BATCH["input_ids"], calls)
-    assert listener.consumed == [READ] * 4
-    assert listener.outermost == [("Passages", True)] * 3
-
-
-def test_a_model_that_embeds_itself_consumes_what_no_model_inside_it_trained_on() -> None:
-    """A frozen critic inside: it runs without gradients."""
-    listener = Listener()
-
-    class Speaker(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.words, self.head, self.critic = nn.Embedding(9, 4), nn.Linear(4, 9), Model(Probe([]))
-
-        def forward(self, input_ids: Tensor) -> Tensor:
-            with torch.no_grad():
-                self.critic(input_ids=input_ids, attention_mask=input_ids)
-            return self.head(self.words(input_ids)).sum()
-
-    observed(speaker := Speaker(), listener)
-    speaker(BATCH["input_ids"])
-    assert listener.consumed == [("text", "Speaker", ["input_ids"])]
-
-
 def test_a_gradient_cache_trains_inside_backward() -> None:
     seen: list[bool] = []
     listener = Listener()
@@ -221,28 +88,6 @@ def test_backward_inside_the_outermost_call() -> None:
     for reentrant in (False, True):
         step(reentrant)
     assert [kind for kind, *_ in listener.consumed] == ["text", "text"]
-
-
-def test_positional_arguments_of_a_model_are_named() -> None:
-    listener = Listener()
-    model = Model(Probe([]))
-    observed(model, listener)
-    model(BATCH["input_ids"], BATCH["attention_mask"], scale=2)
-    assert listener.consumed == [("text", "Model", ["attention_mask", "input_ids", "scale"])]
-
-
-def test_what_is_embedded_is_told_where_no_model_takes_text() -> None:
-    shapes = []
-
-    class Words(Listener):
-        def on_outermost(self, call: ForwardCall, *, has_models: bool) -> None:
-            assert not has_models
-            shapes.append(call.embedded)
-
-    root = nn.Sequential(nn.Embedding(9, 3), nn.Linear(3, 3))
-    observed(root, Words())
-    root(BATCH["input_ids"])
-    assert shapes == [{BATCH["input_ids"].shape}]
 
 
 def test_a_reference_model_inside_a_training_step_does_not_train() -> None:
@@ -281,13 +126,17 @@ def test_a_forward_that_raises_does_not_stay_open(error: BaseException) -> None:
     assert listener.consumed == [READ]
 
 
+@pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_a_module_that_was_compiled_in_place(backend: str) -> None:
+def test_a_module_that_is_compiled_in_place_before_or_after(backend: str, before: bool) -> None:
     torch._dynamo.reset()
     model = Model(nn.Linear(3, 3))
-    model.compile(backend=backend)
     listener = Listener()
+    if before:
+        model.compile(backend=backend)
     forward = observed(model, listener)
+    if not before:
+        model.compile(backend=backend)
     model(**BATCH).backward()
     with torch.no_grad():
         model(**BATCH)

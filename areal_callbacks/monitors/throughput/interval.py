@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from areal_callbacks.core.records import Records
 
 LIMB = 1 << 26
@@ -114,3 +117,8 @@ class Interval:
             if self.optimizer_steps:
                 metrics["timeperf/optimizer_step"] = self.optimizer_seconds / self.optimizer_steps
         return metrics
+
+
+def as_vectors(values: Mapping[str, list[Any]]) -> dict[str, Tensor]:
+    """Numbers as what :class:`Records` holds."""
+    return {name: torch.tensor(numbers, dtype=torch.float64) for name, numbers in values.items()}

@@ -7,13 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from areal_callbacks.core.records import Records
 from areal_callbacks.monitors.consumers import Kind
 from areal_callbacks.monitors.throughput.frames import FrameCounter
 from areal_callbacks.monitors.throughput.images import TowerFlops
-from areal_callbacks.monitors.throughput.interval import LIMB, Interval, Totals
+from areal_callbacks.monitors.throughput.interval import LIMB, Interval, Totals, as_vectors
 from areal_callbacks.monitors.throughput.lengths import Lengths
 from areal_callbacks.monitors.throughput.model_lengths import batch_lengths, model_lengths, outermost_lengths
 from areal_callbacks.monitors.throughput.sequences import NOTHING, SequenceCounts, Sequences
@@ -231,7 +230,7 @@ class ThroughputMonitor(Observer):
             "devices": [self._devices],
             "ranks": [1],
         }
-        return Records(sums=_vectors(sums), maxima=_vectors(maxima))
+        return Records(sums=as_vectors(sums), maxima=as_vectors(maxima))
 
     def _take_time(self) -> dict[str, list[float]]:
         steps, self._optimizer_steps = self._optimizer_steps, 0
@@ -297,7 +296,3 @@ class ThroughputMonitor(Observer):
             ValueError: a total is missing or no such number.
         """
         self.totals = Totals.parse(state)
-
-
-def _vectors(values: Mapping[str, list[Any]]) -> dict[str, Tensor]:
-    return {name: torch.tensor(numbers, dtype=torch.float64) for name, numbers in values.items()}
