@@ -18,7 +18,7 @@ HOST_TOOLS := pytest pytest-timeout pytest-xdist hypothesis datasets jsonargpars
 FUZZ_SECONDS ?= 60
 PEERS_SECONDS ?= 3600
 
-.PHONY: demo test test-min test-max peers fuzz check format bench clean
+.PHONY: demo test recount test-min test-max peers fuzz check format bench clean
 
 $(PY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
@@ -41,6 +41,9 @@ test: $(VENV)/.test
 	@.ci/install-browser
 	OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
+# So many trainings that hypothesis puts together against the recount, e.g. `make recount ARGS=2000`.
+recount: $(VENV)/.test
+	OMP_NUM_THREADS=1 RECOUNT_EXAMPLES=$(or $(ARGS),200) $(PY) -m pytest -s tests/recount/test_generated.py
 # Not CI's: PyTorch's oldest supported release comes with some gigabytes of CUDA. Old releases warn of what they use.
 $(VENV)-%/.hosts: pyproject.toml constraints-%.txt
 	$($(shell echo $* | tr a-z A-Z)_PYTHON) -m venv $(VENV)-$*

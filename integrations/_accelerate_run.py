@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Generator, Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from areal_callbacks.config import MetricsConfig
@@ -19,9 +19,12 @@ from areal_callbacks.integrations._accelerate_host import (
     steps_are_hidden,
     topology_of,
 )
+from areal_callbacks.integrations._batch_moves import include_batch_moves
 from areal_callbacks.safety.door import attempt
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.session import MetricsSession, open_sessions
+from areal_callbacks.session.gradient_sync import GradientSync
+from areal_callbacks.session.spans import include_calls
 from areal_callbacks.session.step_exports import StepExports
 
 
@@ -29,12 +32,12 @@ class AcceleratorRun:
     """Measures models and optimizers from ``prepare`` to ``free_memory`` or ``end_training``.
 
     Training time begins with a training forward and ends with the optimizer step, or with backward where no step
-    follows.
+    follows; moving a batch and zeroing gradients are added.
 
     Args:
         accelerator: has prepared them.
         config: what to measure.
-        steps: optimizer steps of earlier runs of this accelerator.
+        steps: those of earlier runs of this accelerator.
 
     Attributes:
         session: what measures.
@@ -52,10 +55,12 @@ class AcceleratorRun:
             guests=attempt("accelerate:guests", "no tables in the trackers", find_guests) or (),
         )
         self._exports = StepExports(self.session, steps, files_only=not accelerator.log_with)
+        self._sync = GradientSync(self._exports)
+        include_batch_moves(self._patches, self.session.included, self._moves_for_training)
 
     @property
     def steps(self) -> int:
-        """Optimizer steps so far, those of earlier runs among them."""
+        """Steps so far, those of earlier runs among them."""
         return self._exports.progress
 
     def observe(self, item: nn.Module | AcceleratedOptimizer) -> None:
@@ -64,25 +69,36 @@ class AcceleratorRun:
         if isinstance(item, nn.Module):
             topology = topology_of(accelerator)
             self.session.attach(item, topology=topology, device=accelerator.device, begin_with_forward=True)
+            self._sync.add(item)
         elif not steps_are_hidden(accelerator):
             self.session.observe_optimizer(item)
             if item.scaler is not None:
                 self.session.expect_optimizer(may_skip=True)
             self._patches.wrap(item, "step", functools.partial(self._around_step, item))
+            include_calls(self._patches, item, "zero_grad", self.session.included)
+
+    def keep(self) -> None:
+        """Bring the totals up to date where that takes no other rank."""
+        self._exports.keep()
 
     def close(self) -> None:
         """Undo everything without meeting the other ranks; what was not logged goes to the files."""
         self._patches.undo()
+        self._sync.detach()
         self._exports.close()
 
     # -- a step
 
+    def _moves_for_training(self, _: object) -> bool:
+        return torch.is_grad_enabled() and any(model.training for model in self._accelerator._models)
+
     def backward_ended(self) -> None:
         """Gradients are there; without DeepSpeed the optimizer may step next."""
-        if self._accelerator.sync_gradients and steps_are_hidden(self._accelerator):
-            self._exports.boundary()
-        else:
-            self.session.may_end()
+        self.session.may_end()
+        if self._accelerator.sync_gradients:
+            self._sync.backward_ended()
+            if steps_are_hidden(self._accelerator):
+                self._exports.boundary()
 
     def _around_step(self, optimizer: AcceleratedOptimizer, /, *args: Any, **kwargs: Any) -> Generator[None]:
         yield
@@ -90,10 +106,6 @@ class AcceleratorRun:
             if optimizer.step_was_skipped:
                 self.session.optimizer_skipped()
             self._exports.boundary()
-
-    def uneven(self) -> AbstractContextManager[None]:
-        """A rank that has run out of batches answers the gradients' collectives of the others, but not ours."""
-        return self._exports.uneven()
 
     # -- rows
 
@@ -103,7 +115,7 @@ class AcceleratorRun:
         return self._exports.metrics(step, values)
 
     def finish(self) -> tuple[int | None, dict[str, float]]:
-        """Step and metrics of a row for the tail. Collective."""
+        """Step and metrics of a row for the tail, if every rank ends its training."""
         self._exports.finish()
         step = self._exports.tail_step
         return step, self.row(step, {})
@@ -115,4 +127,5 @@ class AcceleratorRun:
 def _folder_of(accelerator: Accelerator) -> Path | None:
     """Beside the trackers' files."""
     parent = accelerator.logging_dir or accelerator.project_dir
-    return None if parent is None else open_sessions.choose_beside(Path(parent))
+    files = None if parent is None else open_sessions.local_folder(parent)
+    return None if files is None else open_sessions.choose_beside(files)

@@ -11,8 +11,9 @@ from areal_callbacks.core.file_names import RUN_FOLDER
 from areal_callbacks.integrations._lightning_host import LightningModule, Trainer, guests_of, topology_of
 from areal_callbacks.safety.door import Call, Observer, attempt, guarded
 from areal_callbacks.safety.patches import Patches
-from areal_callbacks.session import MetricsSession
+from areal_callbacks.session import MetricsSession, open_sessions
 from areal_callbacks.session.schedule import LoggingEvents
+from areal_callbacks.session.spans import include_calls
 
 
 class LightningRun(Observer):
@@ -23,6 +24,7 @@ class LightningRun(Observer):
         config: what to measure.
 
     Attributes:
+        trainer: as given.
         session: what measures.
         is_over: the run has ended.
     """
@@ -36,40 +38,62 @@ class LightningRun(Observer):
             output_dir=attempt("lightning:folder", "the loggers tell no folder", _folder_of, trainer),
             guests=attempt("lightning:guests", "no tables in the loggers", guests_of, trainer.loggers, config) or (),
         )
-        self._trainer = trainer
+        self.trainer = trainer
         self._events = LoggingEvents(self.session)
         self._patches = Patches(self.family)
         self._batches = 0
         self._due_at: int | None = None
 
     @guarded
-    def start(self, module: LightningModule) -> None:
-        """Attach everything."""
-        strategy = self._trainer.strategy
+    def start(self, module: LightningModule, callback: object) -> None:
+        """Attach everything; ``callback`` is the one that brought us here."""
+        strategy = self.trainer.strategy
+        self.session.start_from(self.trainer.global_step)
         self.session.attach(
             strategy.model,
             topology=topology_of(strategy),
             device=strategy.root_device,
             forward_methods=[(module, "training_step")],  # without DDP the Trainer calls it, not the module
         )
-        for optimizer in self._trainer.optimizers:
+        for optimizer in self.trainer.optimizers:
             self.session.observe_optimizer(optimizer, begins=False)
-        self._patches.wrap(self._trainer._logger_connector, "log_metrics", self._around_log_metrics)
+        self._patches.wrap(self.trainer._logger_connector, "log_metrics", self._around_log_metrics)
+        include_calls(
+            self._patches, strategy, "batch_to_device", self.session.included, lambda _: module.trainer.training
+        )
+        for earlier in _callbacks_before(callback, self.trainer.callbacks):  # an exception there would hide ours
+            self._patches.wrap(earlier, "on_exception", self._end_on_error)
+
+    def _end_on_error(self, *args: Any, **kwargs: Any) -> Generator[None]:
+        try:
+            yield
+        except BaseException:
+            self.detach()
+            raise
 
     def detach(self) -> None:
         """End the run without meeting the other ranks."""
         if not self.is_over:
             self.is_over = True
             self._patches.undo()
+            self._events.progress = self._batches
             self._events.close()
+
+    @guarded
+    def break_off(self) -> dict[str, Any] | None:
+        """End the run without meeting the other ranks; the totals, for a checkpoint that is saved now."""
+        self._events.keep()
+        totals = self.session.state_dict()
+        self.detach()
+        return totals
 
     @guarded
     def batch_ended(self, module: LightningModule) -> None:
         """A batch was trained; an export is due where Lightning writes a row now. Collective then."""
         self.session.end()
         self._batches += 1
-        if _logs_now(self._trainer, module) and self._events.reached(self._batches):
-            self._due_at = _log_step(self._trainer)
+        if _logs_now(self.trainer, module) and self._events.reached(self._batches):
+            self._due_at = _log_step(self.trainer)
 
     @guarded
     def totals(self) -> dict[str, Any] | None:
@@ -79,13 +103,13 @@ class LightningRun(Observer):
 
     @guarded
     def finish(self) -> dict[str, Any] | None:
-        """The tail since the last row gets a row of its own, also what was recorded late. Collective."""
+        """The tail since the last row gets a row of its own, also what was recorded late, if every rank is here."""
         self._events.finish(self._batches)
-        export = self._events.export(_log_step(self._trainer))
+        export = self._events.export(_log_step(self.trainer))
         totals = self.session.state_dict()
         self.detach()
         if export is not None:
-            for logger in self._trainer.loggers:
+            for logger in self.trainer.loggers:
                 logger.log_metrics(export.metrics, step=export.step)
         return totals
 
@@ -99,14 +123,28 @@ class LightningRun(Observer):
         yield None if export is None else Call(({**metrics, **export.metrics}, *args), kwargs)
 
 
-def _folder_of(trainer: Trainer) -> Path:
-    return Path(trainer.log_dir or trainer.default_root_dir, RUN_FOLDER)
+def _callbacks_before(callback: object, callbacks: list[Any]) -> list[Any]:
+    """Those that are told about an exception earlier; none if ``callback`` stands inside another one."""
+    places = [place for place, known in enumerate(callbacks) if known is callback]
+    return [known if hasattr(known, "__dict__") else type(known) for known in callbacks[: sum(places[:1])]]
+
+
+def _folder_of(trainer: Trainer) -> Path | None:
+    files = open_sessions.local_folder(trainer.log_dir or trainer.default_root_dir)
+    return None if files is None else files / RUN_FOLDER
 
 
 def _logs_now(trainer: Trainer, module: LightningModule) -> bool:
-    """Lightning writes a row after this batch; the same condition as its logger connector's."""
-    accumulates = trainer.fit_loop._should_accumulate() and module.automatic_optimization
-    return not accumulates and bool(trainer._logger_connector.should_update_logs or trainer.fast_dev_run)
+    """Lightning writes a row after this batch; the same condition as its logger connector's.
+
+    Except that one rank may be about to stop alone: several ranks meet where their common counter says so.
+    """
+    if trainer.fit_loop._should_accumulate() and module.automatic_optimization:
+        return False
+    if trainer.world_size == 1:
+        return bool(trainer._logger_connector.should_update_logs or trainer.fast_dev_run)
+    every = trainer.log_every_n_steps
+    return bool(trainer.fast_dev_run or (every > 0 and (_log_step(trainer) + 1) % every == 0))
 
 
 def _log_step(trainer: Trainer) -> int:

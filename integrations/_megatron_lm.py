@@ -69,6 +69,8 @@ class Installation:
             self._wrap_functions()
         if hasattr(training, "save_checkpoint"):
             self._patches.wrap(training, "save_checkpoint", self._around_save)
+        if hasattr(training, "checkpoint_and_decide_exit"):
+            self._patches.wrap(training, "checkpoint_and_decide_exit", self._around_decision)
 
     def undo(self) -> None:
         """Put the functions back and close the training that is still open."""
@@ -87,6 +89,11 @@ class Installation:
             else:
                 self._run.saved(int(iteration))
         yield
+
+    def _around_decision(self, *args: Any, **kwargs: Any) -> Generator[None, Any]:
+        """All ranks leave, by an interval, a duration or a signal; the writers are finished before that."""
+        if (yield) is True:
+            self._callback.end()
 
     # -- through callbacks
 

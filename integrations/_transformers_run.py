@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from areal_callbacks.core.file_names import RUN_FOLDER
+from areal_callbacks.integrations._batch_moves import include_batch_moves
 from areal_callbacks.integrations._transformers_guests import guests_of
 from areal_callbacks.integrations._transformers_host import (
     Trainer,
@@ -56,9 +57,11 @@ class TransformersRun(Observer):
             guests=attempt("transformers:guests", "no tables in the trackers", guests_of, trainer, config) or (),
         )
         self._events = LoggingEvents(self.session, trainer.state.global_step)
+        self.session.start_from(trainer.state.global_step)
         self._patches = Patches(self.family)
         self._ended = ended
         self._own_names: frozenset[str] = frozenset()
+        self._is_fetching = False
 
     @guarded
     def start(self, callback: object) -> None:
@@ -68,6 +71,7 @@ class TransformersRun(Observer):
             trainer.model_wrapped, optimizer_of(trainer), topology_of(trainer), device=trainer.args.device
         )
         self._wrap(callback)
+        include_batch_moves(self._patches, self.session.included, lambda _: self._is_fetching)
         _observe_trl(trainer, self.session, self._patches)
 
     def detach(self) -> None:
@@ -76,6 +80,8 @@ class TransformersRun(Observer):
             return
         self.is_over = True
         self._patches.undo()
+        self._events.progress = self.trainer.state.global_step
+        self._events.keep()
         self._ended(self.session.state_dict())
         self._events.close()
 
@@ -84,6 +90,7 @@ class TransformersRun(Observer):
     def _wrap(self, callback: object) -> None:
         trainer, handler, wrap = self.trainer, self.trainer.callback_handler, self._patches.wrap
         wrap(trainer, "_save_checkpoint", self._around_save)
+        wrap(trainer, "get_batch_samples", self._around_fetch)
         wrap(handler, "on_step_end", self._around_boundary)  # around all callbacks: a later one may still ask for a log
         wrap(handler, "on_epoch_end", self._around_boundary)
         wrap(handler, "on_log", self._around_log)
@@ -99,6 +106,14 @@ class TransformersRun(Observer):
             wrap(owner, name, self._end_on_error)
         wrap(trainer, "_finalize_training", self._around_finalize)
         wrap(handler, "on_train_end", self._around_train_end)
+
+    def _around_fetch(self, *args: Any, **kwargs: Any) -> Generator[None]:
+        """The model may still be in the mode of the last evaluation; the batches of an evaluation do not come here."""
+        self._is_fetching = True
+        try:
+            yield
+        finally:
+            self._is_fetching = False
 
     def _end_on_error(self, *args: Any, **kwargs: Any) -> Generator[None]:
         try:
@@ -116,7 +131,10 @@ class TransformersRun(Observer):
             self._events.reached(state.global_step)
 
     def _around_save(self, *args: Any, **kwargs: Any) -> Generator[None]:
-        """The totals in a checkpoint are whole; nothing is logged for them."""
+        """The totals in a checkpoint are whole; nothing is logged for them.
+
+        Every rank is here: the Trainer itself gathers its FLOPs from all of them when it saves.
+        """
         self._events.reduce(self.trainer.state.global_step)
         yield
 
@@ -124,9 +142,11 @@ class TransformersRun(Observer):
         """The tail interval joins the row of ``train_runtime``, with what a last evaluation recorded."""
         try:
             self._events.finish(self.trainer.state.global_step)
-            yield
         finally:
-            self.detach()
+            try:
+                yield
+            finally:
+                self.detach()
 
     def _around_train_end(self, *args: Any, **kwargs: Any) -> Generator[None]:
         """Before any callback: some end their tracker's run then, which the report is handed to."""
@@ -151,7 +171,7 @@ class TransformersRun(Observer):
             self._own_names = frozenset()
 
     def _metrics_for(self, logs: Mapping[str, Any], state: TrainerState) -> dict[str, float]:
-        if any(str(name).startswith(_EVALUATION_PREFIXES) for name in logs):
+        if all(str(name).startswith(_EVALUATION_PREFIXES) or name == "epoch" for name in logs):
             return {}
         export = self._events.export(state.global_step, logs)
         return {} if export is None else export.metrics
@@ -169,9 +189,10 @@ class TransformersRun(Observer):
 
 
 def _callbacks_after(callback: object, callbacks: list[Any]) -> list[Any]:
-    """Those that begin later, as far as they can be wrapped; none if ``callback`` stands inside another one."""
+    """Those that begin later, or their classes if they have slots; none if ``callback`` stands inside another one."""
     places = [place for place, known in enumerate(callbacks) if known is callback]
-    return [later for later in callbacks[places[0] + 1 :] if hasattr(later, "__dict__")] if places else []
+    later = callbacks[places[0] + 1 :] if places else []
+    return [known if hasattr(known, "__dict__") else type(known) for known in later]
 
 
 def _observe_trl(trainer: Trainer, session: MetricsSession, patches: Patches) -> None:

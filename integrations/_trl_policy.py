@@ -27,6 +27,8 @@ except ImportError as error:
 
 _VERSIONS = "areal_versions"
 """Added to a generated batch, so that the versions are shuffled and split with it."""
+_GENERATED = ("prompt_mask", "completion_ids", "completion_mask", "advantages")
+_TRAINED = ("completion_mask", "advantages")
 _PPO_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
 
 
@@ -88,7 +90,7 @@ class _PolicyObserver(Observer):
         self._rewards = self._versions = None
         with self._session.excluded("rollout"):
             batch = yield
-        if self._session.config.ppo.enabled:
+        if self._session.config.ppo.enabled and self._knows(batch, _GENERATED, "_generate_and_score_completions"):
             self._observe_batch(batch)
 
     def around_sampling(self, *args: Any, **kwargs: Any) -> Generator[None, tuple[Any, ...]]:
@@ -128,7 +130,7 @@ class _PolicyObserver(Observer):
             self._diagnostics.observe_mismatch(self._describe(batch, batch["old_per_token_logps"]))
 
     def _local_rewards(self, size: int) -> tuple[Tensor | None, Tensor | None]:
-        if self._rewards is None:
+        if not isinstance(self._rewards, Tensor):
             return None, None
         first = self._trainer.accelerator.process_index * size
         return combine_rewards(self._rewards[first : first + size], self._trainer.reward_weights)
@@ -155,7 +157,8 @@ class _PolicyObserver(Observer):
             yield
         finally:
             self._forwards = None
-        if forwards:
+        inputs = args[1] if len(args) > 1 else kwargs.get("inputs")
+        if forwards and self._knows(inputs, _TRAINED, "_compute_loss"):
             self._observe_loss(forwards[0], *args, **kwargs)
 
     @guarded
@@ -188,6 +191,7 @@ class _PolicyObserver(Observer):
             rollout_logp=batch.get("sampling_per_token_logps"),
             advantages=batch["advantages"],
             versions=self._versions_of(batch),
+            mask_at_predictions=False,
             current_version=self._trainer.state.global_step,
         )
 
@@ -196,6 +200,14 @@ class _PolicyObserver(Observer):
         if getattr(self._trainer, "rollout_func", None) is not None:
             return batch.get(_VERSIONS)
         return torch.full_like(batch["completion_mask"], self._generated_at)
+
+    def _knows(self, batch: Any, names: tuple[str, ...], method: str) -> bool:
+        """A batch as TRL's own method has it; a trainer that overrides it may have others."""
+        if isinstance(batch, Mapping) and all(isinstance(batch.get(name), Tensor) for name in names):
+            return True
+        kind = type(self._trainer).__name__
+        report_once("trl:batch", f"{kind}.{method}() has batches of its own kind: no policy diagnostics of them")
+        return False
 
     @property
     def _training(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -21,7 +20,7 @@ from areal_callbacks.integrations._accelerate_host import (
 )
 from areal_callbacks.integrations._accelerate_run import AcceleratorRun
 from areal_callbacks.monitors.throughput.lengths import sequence_lengths
-from areal_callbacks.safety.door import Call, Observer, Result, Surrounded, guarded
+from areal_callbacks.safety.door import Call, Observer, guarded
 from areal_callbacks.safety.hooks import Hook
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.safety.reporting import report_once
@@ -69,7 +68,8 @@ def enable(
 class AcceleratorMetrics(Observer):
     """Measures one accelerator until ``accelerator.end_training()`` or :meth:`close`; a context manager as well.
 
-    The ranks meet at every ``every``-th optimizer step; what they reduced joins the next ``accelerator.log``, on
+    The ranks meet at every ``every``-th backward that synchronises gradients, and one process reduces at every
+    ``every``-th optimizer step; what was reduced joins the next ``accelerator.log``, on
     whatever ranks and however rarely that is called. ``save_state`` keeps the totals beside the other states. After
     ``free_memory`` a new training begins.
 
@@ -85,7 +85,7 @@ class AcceleratorMetrics(Observer):
 
     def __init__(self, accelerator: Accelerator, config: MetricsConfig) -> None:
         self.config = config
-        self._accelerator = accelerator
+        self._accelerator: Any = accelerator  # None after the end
         self._run: AcceleratorRun | None = None
         self._steps_before = 0
         self._waiting: list[Any] = []
@@ -119,21 +119,41 @@ class AcceleratorMetrics(Observer):
             report_once("accelerate:configured", "this accelerator is measured already: its configuration stays")
 
     def close(self) -> None:
-        """Undo every wrap and hook without meeting the other ranks."""
+        """Undo every wrap and hook without meeting the other ranks; a ``with`` block that ends well logs the tail."""
+        accelerator, self._accelerator = self._accelerator, None
+        if accelerator is None:
+            return
         self._patches.undo()
         for hook in self._state_hooks:
             hook.remove()
         self._state_hooks.clear()
         self._release()
-        vars(self._accelerator).pop(_ATTRIBUTE, None)
+        vars(accelerator).pop(_ATTRIBUTE, None)
 
     detach = close
 
     def __enter__(self) -> AcceleratorMetrics:
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is None:
+            self.finish()
         self.close()
+
+    @guarded
+    def finish(self) -> None:
+        """Log the tail, if every rank comes here, and undo everything."""
+        if self._run is None and any(isinstance(item, nn.Module) for item in self._waiting):
+            report_once("accelerate:optimizer", "no optimizer was prepared: nothing was measured")
+        self._log_tail()
+        self.close()
+
+    @guarded
+    def _log_tail(self) -> None:
+        step, metrics = (None, {}) if self._run is None else self._run.finish()
+        self._release()
+        if metrics:
+            self._accelerator.log(metrics, step=step)
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         """A copy of the accelerator is not measured."""
@@ -157,7 +177,6 @@ class AcceleratorMetrics(Observer):
             "prepare_optimizer": self._around_prepare,
             "backward": self._around_backward,
             "log": self._around_log,
-            "join_uneven_inputs": self._around_uneven_inputs,
             "free_memory": self._around_free_memory,
             "end_training": self._around_end,
         }
@@ -188,8 +207,14 @@ class AcceleratorMetrics(Observer):
             self._run.observe(self._waiting.pop(0))
 
     def _around_free_memory(self, *args: Any, **kwargs: Any) -> Generator[None]:
-        self._release()
-        yield
+        """A training is over, and the next may begin."""
+        try:
+            self._log_tail()
+        finally:
+            try:
+                self._release()
+            finally:
+                yield
 
     # -- a step
 
@@ -197,15 +222,6 @@ class AcceleratorMetrics(Observer):
         yield
         if self._run is not None:
             self._run.backward_ended()
-
-    def _around_uneven_inputs(
-        self, joinables: Any, even_batches: bool | None = None
-    ) -> Generator[None, AbstractContextManager[Any], Result | None]:
-        joining = yield
-        is_even = self._accelerator.even_batches if even_batches is None else even_batches
-        if self._run is None or is_even or not self._accelerator.multi_device:
-            return None
-        return Result(Surrounded(joining, self._run.uneven(), "ranks with unequal steps could not meet at the end"))
 
     def _around_context_parallel(
         self, buffers: list[torch.Tensor] | None = None, *args: Any, **kwargs: Any
@@ -224,23 +240,22 @@ class AcceleratorMetrics(Observer):
             yield Call(({**self._run.row(step, values), **values}, step, *args), kwargs)
 
     def _around_end(self, *args: Any, **kwargs: Any) -> Generator[None]:
-        """The tail gets a row of its own."""
-        step, metrics = None, dict[str, float]()
-        if self._run is not None:
-            step, metrics = self._run.finish()
-        elif any(isinstance(item, nn.Module) for item in self._waiting):
-            report_once("accelerate:optimizer", "no optimizer was prepared: nothing was measured")
-        self.close()
-        if metrics:
-            self._accelerator.log(metrics, step=step)
-        yield
+        """The tail gets a row of its own; whatever happens to that, the accelerator ends."""
+        try:
+            self.finish()
+        finally:
+            try:
+                self.close()
+            finally:
+                yield
 
     # -- checkpoints
 
     def _save_totals(self, models: list[nn.Module], weights: list[Any], output_dir: str) -> None:
         """Without an export: other ranks may not save."""
-        if self.session is not None and self._accelerator.is_main_process:
-            SavedTotals(Path(output_dir, TOTALS_FILE)).write(self.session.state_dict())
+        if self._run is not None and self._accelerator.is_main_process:
+            self._run.keep()
+            SavedTotals(Path(output_dir, TOTALS_FILE)).write(self._run.session.state_dict())
 
     def _load_totals(self, models: list[nn.Module], input_dir: str) -> None:
         if self.config.resume_totals:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Unpack
 
 import torch
@@ -12,6 +13,7 @@ from torch.optim import Optimizer
 
 from areal_callbacks.config import MetricsConfig, MetricsOptions
 from areal_callbacks.flops.registry import Estimator
+from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.session import MetricsSession
 from areal_callbacks.topology import Topology
 
@@ -72,6 +74,7 @@ def track(
     if not parts:
         raise ValueError("model: expected a module or the parts of one, got an empty sequence")
     session = MetricsSession(config, name=name, **options)
+    _replace_earlier(parts, session)
     return session.attach(
         parts,
         optimizer,
@@ -81,6 +84,18 @@ def track(
         inputs_of=parts[:1],
         flops_estimator=flops_estimator,
     )
+
+
+_tracked: MutableMapping[nn.Module, weakref.ref[MetricsSession]] = weakref.WeakKeyDictionary()
+
+
+def _replace_earlier(parts: Sequence[nn.Module], session: MetricsSession) -> None:
+    """A notebook cell that runs again measures the same model anew: it is counted once."""
+    for part in parts:
+        earlier, _tracked[part] = _tracked.get(part, lambda: None)(), weakref.ref(session)
+        if earlier is not None and earlier is not session and not earlier.is_closed:
+            report_once(f"track:{id(earlier)}", "this model is tracked already: its earlier metrics are closed")
+            earlier.close()
 
 
 def _shape_inference() -> Sequence[tuple[object, str]]:

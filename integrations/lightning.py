@@ -41,7 +41,7 @@ class AReaLMetricsCallback(Callback):
     ) -> None:
         self.config = MetricsConfig.make(config, **options)
         self._saved: dict[str, Any] = {}
-        self._run: LightningRun | None = None
+        self._runs: list[LightningRun] = []  # the last one is the innermost, of a trainer inside another's training
         self._fabric: AReaLFabricCallback | None = None
 
     @property
@@ -49,52 +49,53 @@ class AReaLMetricsCallback(Callback):
         """What measures; None outside of a training."""
         if self._fabric is not None:
             return self._fabric.session
-        return None if self._run is None else self._run.session
+        return self._runs[-1].session if self._runs else None
 
     @guarded_entry
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.close()
-        self._run = LightningRun(trainer, self.config)
-        self._run.start(pl_module)
+        self._break_off(trainer)
+        run = LightningRun(trainer, self.config)
+        self._runs.append(run)
+        run.start(pl_module, self)
         if self.config.resume_totals and self._saved and trainer.global_step > 0:
-            self._run.session.load_state_dict(self._saved)
+            run.session.load_state_dict(self._saved)
 
     @guarded_entry
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        if self._run is not None:
-            self._run.session.begin()
+        for run in self._runs_of(trainer):
+            run.session.begin()
 
     @guarded_entry
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
         # torch's own step hook fires before the closure that holds forward and backward
-        if self._run is not None:
-            self._run.session.optimizer_begin()
+        for run in self._runs_of(trainer):
+            run.session.optimizer_begin()
 
     @guarded_entry
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self._run is not None:
-            self._run.batch_ended(pl_module)
+        for run in self._runs_of(trainer):
+            run.batch_ended(pl_module)
 
     @guarded_entry
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._run is not None:
-            self._saved = self._run.finish() or {}
-            self._run = None
+        for run in self._runs_of(trainer):
+            self._saved = run.finish() or {}
+        self._forget()
 
     @guarded_entry
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self.close()
+        self._break_off(trainer)
 
     @guarded_entry
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self.close()
+        self._break_off(trainer)
 
     @guarded_entry
     def state_dict(self) -> dict[str, Any]:
-        """The totals for a checkpoint, which every rank dumps together."""
-        return self._saved if self._run is None else self._run.totals() or {}
+        """The totals for a checkpoint, which every rank dumps together; after an exception those of the last row."""
+        return self._runs[-1].totals() or {} if self._runs else self._saved
 
     @guarded_entry
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -111,13 +112,25 @@ class AReaLMetricsCallback(Callback):
         """Undo everything. Needed with Fabric only, on every rank: the tail joins its loggers then."""
         if self._fabric is not None:
             self._fabric.close()
-        if self._run is not None:
-            self._run.detach()
-            self._run = None
+        for run in self._runs:
+            run.detach()
+        self._forget()
+
+    def _runs_of(self, trainer: Trainer) -> list[LightningRun]:
+        return [run for run in self._runs if run.trainer is trainer]
+
+    def _break_off(self, trainer: Trainer) -> None:
+        for run in self._runs_of(trainer):
+            self._saved = run.break_off() or {}
+        self._forget()
+
+    def _forget(self) -> None:
+        """Those that are over."""
+        self._runs = [run for run in self._runs if not run.is_over]
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy belongs to no training."""
-        return {**vars(self), "_run": None, "_fabric": None}
+        return {**vars(self), "_runs": [], "_fabric": None}
 
 
 class AReaLFabricCallback:

@@ -6,6 +6,7 @@ W&B's preview of a table ends at 10,000 rows; the artifact and metrics.jsonl hol
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from areal_callbacks.core.balance import load_percentages, max_over_ideal
 from areal_callbacks.core.file_names import METRICS_FILE
 from areal_callbacks.safety.text import make_printable
 from areal_callbacks.writers.metrics_file import ExpertLoadsRecord, locate_records, read_records
+from areal_callbacks.writers.trainings import number_trainings
 
 TABLE_SUFFIX = ".table.json"
 LARGEST_TABLE = 1 << 26
@@ -56,10 +58,15 @@ class LayerTable:
 
 
 def read_layers_of_metrics(path: Path, steps: Iterable[int] = ()) -> Iterator[LayerTable]:
-    """Every layer of every export of a metrics.jsonl, or of the given steps; of a repeated step the later export."""
+    """Every layer of every export of a metrics.jsonl, or of the given steps; of a repeated step the later export.
+
+    Of several trainings the last counts.
+    """
     wanted = set(steps)
-    positions: dict[int, list[int]] = {}
-    for position, record in locate_records(path):
+    current, positions = 0, dict[int, list[int]]()
+    for training, (position, record) in number_trainings(locate_records(path), operator.itemgetter(1)):
+        if training != current:
+            current, positions = training, {}
         if isinstance(record, ExpertLoadsRecord) and (not wanted or record.step in wanted):
             positions.setdefault(record.step, []).append(position)
     for step in sorted(positions):  # read again, step by step: together they may not fit into memory

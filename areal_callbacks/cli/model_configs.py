@@ -11,6 +11,7 @@ import click
 
 from areal_callbacks.config.files import read_json
 from areal_callbacks.config.messages import show
+from areal_callbacks.flops.fields import read_field
 from areal_callbacks.safety.text import make_printable
 
 _MOST_LAYERS = 4_096
@@ -44,6 +45,12 @@ def _check_layers(fields: Mapping[str, Any], levels: int = 4) -> None:
             raise ValueError(f"{make_printable(key, 80)}: at most {_MOST_LAYERS:,} layers, got {show(size)}")
 
 
+def read_class(config: Any) -> str:
+    """The class that a configuration was saved from, whose head it has; "" where it does not say."""
+    named = read_field(config, "architectures")
+    return str(named[0]) if isinstance(named, list) and named else ""
+
+
 def is_model_type(name: str) -> bool:
     """Whether transformers has a model of this type; ClickException without transformers."""
     return name in _import_configs()
@@ -59,9 +66,18 @@ def fill_defaults(fields: dict[str, Any]) -> Any:
     if not isinstance(model_type, str) or model_type not in configs:
         raise click.ClickException(f"transformers knows no model type {show(model_type)}, nor its default dimensions")
     try:
-        return configs[model_type].from_dict(fields)
+        return configs[model_type].from_dict(_decode_numbers(fields))
     except Exception as error:
         raise click.ClickException(f"not a configuration of {model_type}: {make_printable(error)}") from error
+
+
+def _decode_numbers(saved: Any) -> Any:
+    """transformers writes what JSON has no number for as ``{"__float__": "Infinity"}``."""
+    if isinstance(saved, dict):
+        if saved.keys() == {"__float__"}:
+            return float(saved["__float__"])
+        return {name: _decode_numbers(value) for name, value in saved.items()}
+    return [_decode_numbers(value) for value in saved] if isinstance(saved, list) else saved
 
 
 def _import_configs() -> Any:

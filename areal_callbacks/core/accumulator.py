@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from areal_callbacks.core.numbers import as_number, read_local_scalar
+from areal_callbacks.core.numbers import as_number, read_local
 from areal_callbacks.core.records import Key, Records, output_names, pool
 from areal_callbacks.core.summary import EMPTY, empty_rows, merge_rows_, summarise_number
 from areal_callbacks.core.types import ReduceType
@@ -180,7 +180,7 @@ def _number(name: str, value: Any) -> float | Tensor | None:
         return float(number)
     if value.numel() != 1 or value.is_complex():
         raise ValueError(f"scalar {name!r} must be one real number, got a tensor of shape {list(value.shape)}")
-    scalar = read_local_scalar(value)
+    scalar = read_local(value)
     if scalar is None:
         report_once(
             f"scalar:{name}",

@@ -45,8 +45,8 @@ def keep_numbers(values: Mapping[str, object]) -> dict[str, float]:
     return {name: float(number) for name, number in numbers.items() if number is not None}
 
 
-def read_local_scalar(tensor: Tensor) -> Tensor | None:
-    """The value of a tensor with one real element, detached, on its device and as it is on this rank.
+def read_local(tensor: Tensor) -> Tensor | None:
+    """The values of a tensor, detached, on its device and as they are on this rank.
 
     Neither communicates nor waits for the device.
 
@@ -54,8 +54,8 @@ def read_local_scalar(tensor: Tensor) -> Tensor | None:
         tensor: any shape, floating, integer or bool.
 
     Returns:
-        A plain tensor with one element. None if there is no value (meta device, fake tensor), or if it is a DTensor of
-        which this rank holds only a part.
+        A plain tensor. None if there are no values (meta device, fake tensor), or if it is a DTensor of which this rank
+        holds only a part.
     """
     local = _read_local_part(tensor) if hasattr(tensor, "placements") else tensor
     if local is None or local.is_meta or hasattr(local, "fake_mode"):
@@ -66,7 +66,7 @@ def read_local_scalar(tensor: Tensor) -> Tensor | None:
 def _read_element(value: object) -> Any:
     """What an array or tensor with one element holds; everything else as it is."""
     if _is_tensor(value):
-        scalar = read_local_scalar(value)
+        scalar = read_local(value)
         return None if scalar is None else scalar.item()
     if not hasattr(value, "dtype"):
         return value

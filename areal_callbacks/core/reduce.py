@@ -24,6 +24,7 @@ import torch.distributed as dist
 
 from areal_callbacks.core.agreement import Ranks, agree
 from areal_callbacks.core.channel import Channel, Fit
+from areal_callbacks.core.meeting import count_reduction
 from areal_callbacks.core.packing import HEAD, Buffers, Families, Plan, pack, sizes, unpack
 from areal_callbacks.core.records import Records
 from areal_callbacks.core.schema import Schema
@@ -57,6 +58,7 @@ def reduce(families: Families, group: ProcessGroup | None, channel: str) -> dict
     """
     if group is None:
         return _without_failed(_readable(families, Records.portable))
+    count_reduction(group)
     known = _channel(group, channel)
     known.trim()
     packed = _prepare(families, known)

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from areal_callbacks.core.numbers import read_local
 from areal_callbacks.core.summary import summarise_each
 from areal_callbacks.core.types import ReduceType
+from areal_callbacks.safety.door import attempt
+from areal_callbacks.safety.reporting import report_once
 
 _TENSOR_KINDS = (ReduceType.AVG_MIN_MAX, ReduceType.AVG, ReduceType.SUM, ReduceType.MIN, ReduceType.MAX)
 
@@ -33,9 +36,9 @@ def check_mask(mask: Tensor, name: str) -> None:
         raise ValueError(f"denominator {name!r} must be a boolean tensor, got {got}")
 
 
-def count_row(mask: Tensor) -> Tensor:
-    """The row ``[4]`` of a denominator."""
-    return summarise_each({"": mask}, {"": mask}, ReduceType.DENOMINATOR)[""]
+def count_rows(prefix: str, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Full key → row ``[4]`` of a denominator; without those that cannot be read, see :func:`stat_rows`."""
+    return _summarise(prefix, masks, masks, ReduceType.DENOMINATOR)
 
 
 def stat_rows(
@@ -43,12 +46,35 @@ def stat_rows(
 ) -> dict[str, Tensor]:
     """Full key → row ``[4]`` of a tensor over the mask of its name.
 
+    A tensor without values on this rank (a meta or fake tensor, a part of a DTensor), or of a kind that torch cannot
+    sum, costs its key in this interval and one message: raising would end a training loop, and reading all parts of a
+    DTensor is a collective.
+
     Raises:
         ValueError: one of them is not a real tensor of its mask's shape.
     """
     for name, tensor in tensors.items():
         _check_values(tensor, masks[name], name)
-    return {prefix + name: row for name, row in summarise_each(tensors, masks, kind).items()}
+    return _summarise(prefix, tensors, masks, kind)
+
+
+def _summarise(
+    prefix: str, tensors: Mapping[str, Tensor], masks: Mapping[str, Tensor], kind: ReduceType
+) -> dict[str, Tensor]:
+    local = {name: (read_local(tensor), read_local(masks[name])) for name, tensor in tensors.items()}
+    values = {name: value for name, (value, mask) in local.items() if value is not None and mask is not None}
+    over = {name: mask for name, (_, mask) in local.items() if mask is not None}
+    try:
+        rows = summarise_each(values, over, kind)
+    except Exception:  # noqa: BLE001 - one of them cannot be read: which?
+        rows = {}
+        for name, value in values.items():
+            problem = f"{prefix + name!r} is left out of this interval"
+            rows |= attempt(f"stat:{prefix}{name}", problem, summarise_each, {name: value}, over, kind) or {}
+    rows = {name: row for name, row in rows.items() if read_local(row) is not None}
+    for name in tensors.keys() - rows.keys():
+        report_once(f"stat:{prefix}{name}", f"{prefix + name!r} is left out of this interval: no values on this rank")
+    return {prefix + name: row for name, row in rows.items()}
 
 
 def _check_values(values: Tensor, mask: Tensor, name: str) -> None:

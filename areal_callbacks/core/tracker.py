@@ -19,7 +19,7 @@ from areal_callbacks.core.groups import Group, OwnGroup, as_group, export_groups
 from areal_callbacks.core.masks import Masks
 from areal_callbacks.core.records import Records, output_names
 from areal_callbacks.core.scope import Scope, ScopeBlock
-from areal_callbacks.core.stat_rows import check_mask, count_row, stat_rows, tensor_kind
+from areal_callbacks.core.stat_rows import check_mask, count_rows, stat_rows, tensor_kind
 from areal_callbacks.core.timing import Timing
 from areal_callbacks.core.types import ReduceType
 
@@ -84,7 +84,7 @@ class StatsTracker:
         for name, mask in masks.items():
             check_mask(mask, name)
         prefix, own = self._root + self._scope.prefix, _own_group(reduce_group)
-        rows = {prefix + name: count_row(mask) for name, mask in masks.items()}
+        rows = count_rows(prefix, masks)
         with self._lock:
             self._add(ReduceType.DENOMINATOR, rows, own)
             self._masks.add({prefix + name: mask for name, mask in masks.items()})

@@ -13,6 +13,7 @@ from areal_callbacks.core.balance import max_over_ideal
 from areal_callbacks.core.names import MAX_OVER_IDEAL_MAX, name_max_over_ideal
 from areal_callbacks.report.snapshots import Snapshot, SnapshotPool
 from areal_callbacks.writers.metrics_file import ExpertLoadsRecord, MetricsRecord, Record, RunRecord, read_metrics
+from areal_callbacks.writers.trainings import number_trainings
 
 
 @dataclass
@@ -51,7 +52,7 @@ class History:
 
 
 def read_history(path: str | Path, name: str) -> History:
-    """The run in a metrics.jsonl.
+    """The run in a metrics.jsonl; of several trainings the last.
 
     A resumed run repeats the steps since its checkpoint: from its first step on, what an earlier start wrote is left
     out. Of a step that one start wrote twice, the later value of each key counts.
@@ -60,10 +61,22 @@ def read_history(path: str | Path, name: str) -> History:
         ValueError: there are more than 200,000 keys, or a line is corrupt; see
             :func:`~areal_callbacks.writers.metrics_file.read_metrics`.
     """
-    reader = _Reader()
-    for record in read_metrics(path):
+    reader, current = _Reader(), 0
+    for training, record in number_trainings(read_metrics(path)):
+        if training != current:
+            reader, current = _Reader(), training
         reader.add(record)
     return reader.history(name)
+
+
+def read_trainings(path: str | Path, name: str) -> list[History]:
+    """Every training in a metrics.jsonl, read like the last one by :func:`read_history`; numbered from 1."""
+    readers: dict[int, _Reader] = {}
+    for training, record in number_trainings(read_metrics(path)):
+        readers.setdefault(training, _Reader()).add(record)
+    if len(readers) == 1:
+        return [readers[0].history(name)]
+    return [reader.history(f"{name} ({number})") for number, reader in enumerate(readers.values(), 1)]
 
 
 MOST_SERIES = 200_000

@@ -17,9 +17,7 @@ a public entry of a session             :func:`guarded_entry`
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import sys
 from collections.abc import Callable, Generator
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
@@ -118,34 +116,6 @@ def _tell(steps: Steps, error: BaseException, failed: Callable[[BaseException], 
         failed(raised)
     finally:
         error.__traceback__, error.__context__ = traceback, context
-
-
-class Surrounded(contextlib.AbstractContextManager[R]):
-    """A context manager of the host with one of ours around it, which can neither raise nor suppress.
-
-    Args:
-        inner: the host's.
-        outer: ours; entered before it and left after it.
-        problem: what to report if ours raises.
-    """
-
-    def __init__(
-        self, inner: contextlib.AbstractContextManager[R], outer: contextlib.AbstractContextManager[Any], problem: str
-    ) -> None:
-        self._inner, self._outer, self._problem = inner, outer, problem
-
-    def __enter__(self) -> R:
-        attempt(self._problem, self._problem, self._outer.__enter__)
-        return self._inner.__enter__()
-
-    def __exit__(self, *error: Any) -> bool | None:
-        try:
-            return self._inner.__exit__(*error)
-        except BaseException:
-            error = sys.exc_info()
-            raise
-        finally:
-            attempt(self._problem, self._problem, self._outer.__exit__, *error)
 
 
 class Observer:

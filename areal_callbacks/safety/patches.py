@@ -39,12 +39,14 @@ class Patches:
     def wrap(self, owner: object, name: str, around: Around) -> None:
         """Run ``around`` around every call of ``owner.name``.
 
-        An ``around`` that raises is taken out; the other wraps stay.
+        An ``around`` that raises is taken out; the other wraps stay. Of a coroutine or generator function it surrounds
+        the call that makes the coroutine or generator, not what runs in it later.
 
         Args:
             owner: an instance, a class or a module.
             name: of a method or function.
-            around: see :data:`~areal_callbacks.safety.door.Around`; for a class, its first argument is the instance.
+            around: see :data:`~areal_callbacks.safety.door.Around`; for a class, its first argument is the instance
+                (the class, if the method is a class method; there is none before those of a static method).
 
         Raises:
             AttributeError: the owner has no such attribute, or takes none.
@@ -78,7 +80,7 @@ class _Wrap:
         self._previous = vars(owner).get(name, _ABSENT)
         self._around: Around | None = around
         self._failed = failed
-        self._replacement: Callable[..., Any] | None = self._replace(getattr(owner, name))
+        self._replacement: Any = self._make(owner, name)
         setattr(owner, name, self._replacement)
 
     def undo(self) -> None:
@@ -93,11 +95,19 @@ class _Wrap:
         else:
             setattr(owner, self._name, previous)
 
+    def _make(self, owner: object, name: str) -> Any:
+        inner = inspect.getattr_static(owner, name, None) if isinstance(owner, type) else None
+        if isinstance(inner, staticmethod | classmethod):
+            function = _make_resemble(inner.__func__, self._function(inner.__func__))
+            return type(inner)(self._register(function))
+        return self._replace(getattr(owner, name))
+
     def _replace(self, original: Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(original, MethodType):
-            return self._register(_make_resemble(original, self._function(original)))
+            return self._register(_make_resemble(original, _of_kind(original, self._function(original))))
         self._bound_to = original.__self__
-        method = self._register(_make_resemble(original.__func__, self._method(original.__func__)))
+        inner = original.__func__
+        method = self._register(_make_resemble(inner, _of_kind(inner, self._method(inner))))
         method.__name__ = self._name  # a bound method is pickled by name
         return MethodType(method, original.__self__)
 
@@ -133,6 +143,20 @@ def _wrap_of(value: Any) -> _Wrap | None:
     function = getattr(value, "__func__", value)
     found = _WRAPS.get(function) if isinstance(function, FunctionType) else None
     return None if found is None else found()
+
+
+def _of_kind(original: Callable[..., Any], call: FunctionType) -> FunctionType:
+    """``call`` as a coroutine or generator function if the original is one, for hosts that ask."""
+
+    async def coroutine(*args: Any, **kwargs: Any) -> Any:
+        return await call(*args, **kwargs)
+
+    def generator(*args: Any, **kwargs: Any) -> Any:
+        return (yield from call(*args, **kwargs))
+
+    if inspect.iscoroutinefunction(original):
+        return cast("FunctionType", coroutine)
+    return cast("FunctionType", generator) if inspect.isgeneratorfunction(original) else call
 
 
 def _make_resemble(original: Any, function: FunctionType) -> FunctionType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 
@@ -24,9 +25,10 @@ def report_once(key: str, message: str) -> bool:
     # setdefault is atomic, so there is no lock that a fork or a signal handler could find held.
     if _reported.setdefault(key, mine) is not mine:
         return False
-    logger.warning("%s", make_printable(message, _LONGEST))
-    if sys.exc_info()[0] is not None:
-        logger.debug("traceback of %r", key, exc_info=True)
+    with contextlib.suppress(Exception):  # a handler of the host's may raise, and this is said inside its training
+        logger.warning("%s", make_printable(message, _LONGEST))
+        if sys.exc_info()[0] is not None:
+            logger.debug("traceback of %r", key, exc_info=True)
     return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 import weakref
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Protocol
 
 from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.file_names import RUN_FOLDER
+from areal_callbacks.safety.reporting import report_once
 
 
 class Session(Protocol):
@@ -19,26 +21,42 @@ class Session(Protocol):
     output_dir: Path
 
 
-_OPEN: list[weakref.ref[Session]] = []
+_OPEN: list[tuple[weakref.ref[Session], int]] = []
+"""Each with the process that opened it."""
 
 
 def add(session: Session) -> None:
     """A session was made."""
-    _OPEN.append(weakref.ref(session))
+    _OPEN.append((weakref.ref(session), os.getpid()))
 
 
 def remove(session: Session) -> None:
     """A session was closed."""
-    _OPEN[:] = [reference for reference in _OPEN if reference() not in (session, None)]
+    _OPEN[:] = [(reference, process) for reference, process in _OPEN if reference() not in (session, None)]
 
 
 def first() -> Session | None:
-    """The oldest one, whose export takes what was recorded through ``areal_callbacks.stats_tracker``."""
+    """The oldest one, whose export takes what was recorded through ``areal_callbacks.stats_tracker``.
+
+    Those of the process that forked this one are not open here.
+    """
     return next(_sessions(), None)
 
 
-def choose_folder(config: MetricsConfig) -> Path:
-    """Where a run without an ``output_dir`` writes: its ``stats_logger``'s folder, or ``./areal_metrics/<time>``."""
+def local_folder(place: str | os.PathLike[str]) -> Path | None:
+    """A folder of this machine; None, with one message, for a URL of a store elsewhere (``s3://…``)."""
+    scheme, is_url, rest = os.fspath(place).partition("://")
+    if is_url and scheme != "file":
+        report_once(f"folder:{scheme}", f"metrics are written to local files, not to {scheme}://: see output_dir")
+        return None
+    return Path(rest if is_url else place)
+
+
+def choose_folder(config: MetricsConfig, host: str | os.PathLike[str] | None = None) -> Path:
+    """Where a run writes: its ``output_dir``, its host's, its ``stats_logger``'s, or ``./areal_metrics/<time>``."""
+    given = config.output_dir or host
+    if given and (folder := local_folder(given)) is not None:
+        return folder
     if config.stats_logger is not None:
         return config.stats_logger.folder
     first_choice = Path(RUN_FOLDER, time.strftime("%Y%m%d-%H%M%S"))
@@ -60,4 +78,6 @@ def _free(first_choice: Path, separator: str) -> Iterator[Path]:
 
 
 def _sessions() -> Iterator[Session]:
-    return (session for session in (reference() for reference in _OPEN) if session is not None)
+    here = os.getpid()
+    mine = (reference() for reference, process in _OPEN if process == here)
+    return (session for session in mine if session is not None)

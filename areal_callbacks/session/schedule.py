@@ -42,16 +42,20 @@ class Schedule:
             self._reduce()
 
     def finish(self, progress: int | None = None) -> None:
-        """Training is over: reduce what is left, also what was recorded after the last step. Collective.
+        """Training is over: reduce what is left, also what was recorded after the last step, if every rank is here.
 
         Args:
             progress: as for :meth:`reduce`.
         """
         self.progress = self.progress if progress is None else progress
-        if self.progress != self._reduced_at:
-            self._reduce()
-        else:
-            self.session.reduce(measured=self.session.has_work)
+        if not self.session.meeting.come():
+            return
+        self._reduce_rest()
+
+    def keep(self) -> None:
+        """Bring the totals up to date where that takes no other rank. Local: a process that trains alone reduces."""
+        if self.session.topology.world is None:
+            self._reduce_rest()
 
     def flush(self) -> Export | None:
         """Write what was reduced and not taken to the files; None if nothing was. Local."""
@@ -60,9 +64,20 @@ class Schedule:
         return None
 
     def close(self) -> None:
-        """End the run; training may have broken off, so the ranks do not meet. Local."""
+        """End the run; training may have broken off, so the ranks do not meet. Local.
+
+        A process that trains alone loses nothing: what came since the last row goes to the files.
+        """
+        self.keep()
         self.flush()
         self.session.close()
+
+    def _reduce_rest(self) -> None:
+        """Also what was recorded, or only begun, after the last step."""
+        if self.progress != self._reduced_at:
+            self._reduce()
+        else:
+            self.session.reduce(measured=self.session.has_work)
 
     def _reduce(self) -> None:
         self._reduced_at = self.progress
@@ -94,7 +109,7 @@ class LoggingEvents(Schedule):
         return True
 
     def finish(self, progress: int | None = None) -> None:
-        """Training is over: the next row takes what is left, also what was recorded late. Collective."""
+        """Training is over: the next row takes what is left, also what was recorded late."""
         super().finish(progress)
         self._is_due = self.session.has_pending
 

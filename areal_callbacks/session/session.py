@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from areal_callbacks import stats_tracker
 from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.grouped import pool_grouped
+from areal_callbacks.core.meeting import Meeting
 from areal_callbacks.core.numbers import keep_numbers
 from areal_callbacks.core.records import Records
 from areal_callbacks.core.tracker import StatsTracker
@@ -26,11 +27,12 @@ from areal_callbacks.session import open_sessions
 from areal_callbacks.session.exporter import Exporter
 from areal_callbacks.session.observation import Observation
 from areal_callbacks.session.outputs import Outputs
+from areal_callbacks.session.step_events import StepEvents
 from areal_callbacks.topology import Topology
 from areal_callbacks.writers.base import MetricWriter
 
 
-class MetricsSession:
+class MetricsSession(StepEvents):
     """Everything that one run measures, driven by the events of its host.
 
     A training loop and the moments at which each event belongs::
@@ -67,10 +69,10 @@ class MetricsSession:
         **overrides: configuration keys.
 
     Attributes:
-        config: complete and checked.
         tracker: this run's own tracker; exported with everything else.
         topology: who contributes what.
-        output_dir: where files go.
+        meeting: tells at the end of training whether all ranks are there for a last :meth:`reduce`.
+        is_closed: nothing is measured any more.
     """
 
     def __init__(
@@ -85,14 +87,16 @@ class MetricsSession:
         self.config = MetricsConfig.make(config, **overrides)
         self.tracker = StatsTracker()
         self.topology = Topology()
-        self.output_dir = Path(self.config.output_dir or output_dir or open_sessions.choose_folder(self.config))
+        self.output_dir = open_sessions.choose_folder(self.config, output_dir)
         self._outputs = Outputs(Run(self.output_dir, self.config.to_dict(), name), self.config, guests)
-        self._observation = Observation(self.config)
+        self._observation = Observation(self.config, self.tracker)
         self._exporter = Exporter(self._observation)
+        self.meeting = Meeting(None)
         self._attached = False
         self._last_step = self._steps_since_reduced = 0
-        self._closed = False
+        self.is_closed = False
         open_sessions.add(self)
+        weakref.finalize(self, self._observation.detach).atexit = False  # nothing refers to it: a cell has run again
 
     def attach(
         self,
@@ -109,8 +113,8 @@ class MetricsSession:
     ) -> MetricsSession:
         """Observe a model (or the parts of one), as wrapped as the loop calls it, and its optimizers.
 
-        Called again, further models and optimizers join the run; the first call decides topology, device and FLOPs. If
-        a model cannot be observed, nothing stays attached: the monitors are switched off, with one message.
+        Further calls add to the run; the first one decides topology, device and FLOPs. If a model cannot be observed,
+        nothing stays attached: the monitors are switched off, with one message.
 
         Args:
             model: what the loop calls; several parts for a pipeline.
@@ -121,23 +125,24 @@ class MetricsSession:
             begin_with_forward: a training forward begins the span, for hosts without an earlier event.
             forward_methods: (module, name) of methods that the host calls instead of the module itself.
             ignored_calls: (owner, name) of methods inside which the host runs the model without training it.
-            inputs_of: the parts that are given the batch, all by default; a later part of a pipeline is given it again,
-                or hidden states.
+            inputs_of: the parts that are given the batch, all by default; not later parts of a pipeline.
             flops_estimator: training FLOPs of one sequence, for a model without a Hugging Face configuration.
         """
         is_first, self._attached = not self._attached, True
         if is_first:
             self.topology = topology or Topology.data_parallel()
+            self.meeting = Meeting(self.topology.world)
+        parts = [model] if isinstance(model, nn.Module) else list(model)
         self._observation.begins_with_forward = begin_with_forward
         self._observation.attach(
-            [model] if isinstance(model, nn.Module) else list(model),
+            parts,
             device,
             topology=self.topology if is_first else None,
             estimator=flops_estimator,
             hooks={"forward_methods": forward_methods, "ignored_calls": ignored_calls, "inputs_of": inputs_of},
         )
-        for part in list_optimizers(optimizer):
-            self.observe_optimizer(part)
+        for each in list_optimizers(optimizer):
+            self.observe_optimizer(each)
         return self
 
     @guarded_entry
@@ -149,75 +154,7 @@ class MetricsSession:
             begins: its step begins with ``step()``; otherwise the host calls ``optimizer_begin``, because forward and
                 backward run in a closure inside the step.
         """
-        self._observation.attach_optimizer(optimizer, self.optimizer_begin if begins else None, self.optimizer_end)
-
-    # -- events of the step path: no arithmetic, no waiting, no communication
-
-    def begin(self) -> None:
-        """Training work starts; nothing happens if it has already."""
-        self._observation.throughput.begin()
-
-    def end(self) -> None:
-        """Training work ends; nothing happens if it has already."""
-        self._observation.throughput.end()
-
-    def may_end(self) -> None:
-        """Training work has ended here if a training forward comes next, and goes on if ``end`` does."""
-        self._observation.throughput.may_end()
-
-    @contextlib.contextmanager
-    def step(self) -> Iterator[None]:
-        """One training step of a plain loop: ``begin`` and ``end`` around the block."""
-        self.begin()
-        try:
-            yield
-        finally:
-            self.end()
-            self._steps_since_reduced += 1
-
-    def expect_optimizer(self, *, may_skip: bool = False) -> None:
-        """The host will report its optimizer's steps (and those it skips): from now on zero of them is a number."""
-        self._observation.throughput.expect_optimizer(may_skip=may_skip)
-
-    def optimizer_begin(self) -> None:
-        """An optimizer is about to step."""
-        self._observation.throughput.optimizer_begin()
-
-    def optimizer_end(self) -> None:
-        """The optimizer has really stepped."""
-        self._observation.throughput.optimizer_end()
-
-    def optimizer_skipped(self) -> None:
-        """The optimizer has refused to step, for instance because of infinite gradients."""
-        self._observation.throughput.optimizer_skipped()
-
-    def count_sequences(self, lengths: Any) -> None:
-        """Count a batch whose lengths the host knows better than the forward's arguments, which then no longer count.
-
-        Args:
-            lengths: :class:`~areal_callbacks.monitors.throughput.lengths.Lengths`, or integers, or an integer tensor.
-        """
-        self._observation.throughput.count(lengths)
-
-    def count_inputs(self, inputs: Mapping[str, Any]) -> None:
-        """Count a batch that the host changes before its model sees it; forwards are ignored from then on.
-
-        Args:
-            inputs: keyword arguments of the model, as they were.
-        """
-        self._observation.throughput.count_inputs(inputs)
-
-    @contextlib.contextmanager
-    def excluded(self, name: str | None = None) -> Iterator[None]:
-        """Take a block out of the training time; with a name it is recorded as ``timeperf/<name>``."""
-        was_running = self._observation.throughput.running
-        self.end()
-        try:
-            with self.tracker.record_timing(name) if name else contextlib.nullcontext():
-                yield
-        finally:
-            if was_running:
-                self.begin()
+        self._observation.attach_optimizer(optimizer, begins=begins)
 
     # -- export
 
@@ -266,6 +203,10 @@ class MetricsSession:
         own = self.tracker.collect()
         return pool_grouped([own, stats_tracker.collect_all()]) if open_sessions.first() is self else own
 
+    def start_from(self, progress: int) -> None:
+        """The host tells, before the first export, where it begins: 0 is a fresh training, else it continues one."""
+        self._outputs.resumes = progress > 0
+
     @guarded_entry
     def state_dict(self) -> dict[str, Any]:
         """The cumulative totals, JSON-serialisable and equal on all ranks after a :meth:`reduce`."""
@@ -273,14 +214,16 @@ class MetricsSession:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue the totals of an earlier run; for after :meth:`attach`. Damaged ones are reported, and restart."""
+        self._outputs.resumes = True
         load = self._observation.throughput.load_state_dict
         attempt("session:totals", "the saved totals cannot be read, they restart", lambda: load(state["totals"]))
 
     @guarded_entry
     def close(self) -> None:
         """Undo every hook and flush the writers; whatever was not emitted is dropped. Idempotent."""
-        if not self._closed:
-            self._closed = True
+        if not self.is_closed:
+            self.is_closed = True
+            self.meeting.stay_away()
             open_sessions.remove(self)
             self._observation.detach()
             self._outputs.close()
@@ -289,9 +232,9 @@ class MetricsSession:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        """Close; after a clean block what came since the last export goes to the files, which is collective."""
+        """Close; after a clean block on every rank what came since the last export goes to the files."""
         try:
-            if kind is None and not self._closed:
+            if kind is None and not self.is_closed and self.meeting.come():
                 step = self._last_step + self._steps_since_reduced
                 self.reduce(measured=self._steps_since_reduced > 0 or self.has_work)
                 self.emit(step)

@@ -2,12 +2,12 @@
 
 One JSON object a line; non-finite numbers are the strings "NaN", "Infinity", "-Infinity"::
 
-    {"kind": "run", "version": 1, "time": ..., "config": {...}}
+    {"kind": "run", "version": 1, "time": ..., "config": {...}, "resumes": false}
     {"kind": "metrics", "step": 10, "time": ..., "metrics": {"train_perf/tokens": 4096, "loss": 1.5}}
     {"kind": "expert_loads", "step": 10, "stack": "", "layers": [0, 1], "experts": 8,
      "counts": base64(zlib(little-endian, row-major)), "dtype": "uint32" | "uint64"}
 
-A resumed run appends another ``run`` line.
+Every start appends a ``run`` line, which says whether it continues the training before; null where that is not known.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import time
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 from areal_callbacks.core.file_names import METRICS_FILE
 from areal_callbacks.core.numbers import as_number
+from areal_callbacks.writers.line_file import LineFile
 from areal_callbacks.writers.metrics_file import (
     TYPE_CODES,
     VERSION,
@@ -44,18 +44,21 @@ __all__ = ["VERSION", "ExpertLoadsRecord", "JsonlWriter", "MetricsRecord", "Reco
 
 
 class JsonlWriter:
-    """Appends to ``<output_dir>/metrics.jsonl``; an export is with the operating system when ``write`` returns."""
+    """Appends to ``<output_dir>/metrics.jsonl``; an export is with the operating system when ``write`` returns.
+
+    What the disk does not take is kept and written later; see :class:`LineFile`. A kill cannot come between the lines
+    of an export.
+    """
 
     def __init__(self) -> None:
-        self._file: TextIOWrapper | None = None
+        self._file: LineFile | None = None
 
     def open(self, run: Run) -> None:
         """Append a ``run`` line, after removing the torn last line that a killed run may have left."""
-        run.output_dir.mkdir(parents=True, exist_ok=True)
-        path = run.output_dir / METRICS_FILE
-        end_last_line(path)
-        self._file = path.open("a", buffering=1, encoding="utf-8", newline="\n")
-        self._append([{"kind": "run", "version": VERSION, "time": time.time(), "config": redact(run.config)}])
+        started, config = time.time(), redact(run.config)
+        line = {"kind": "run", "version": VERSION, "time": started, "config": config, "resumes": run.resumes}
+        self._file = LineFile(run.output_dir / METRICS_FILE, lambda: _encode_lines([line]), end_last_line)
+        self._file.append(b"")
 
     def write(self, export: Export) -> None:
         """One ``metrics`` line and a line per (stack, number of experts)."""
@@ -72,8 +75,11 @@ class JsonlWriter:
     def _append(self, records: Iterable[Mapping[str, Any]]) -> None:
         if self._file is None:
             raise ValueError(f"{METRICS_FILE} is not open")
-        # One write, so that a kill cannot come between the lines of an export.
-        self._file.write("".join(json.dumps(record, allow_nan=False) + "\n" for record in records))
+        self._file.append(_encode_lines(records))
+
+
+def _encode_lines(records: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(record, allow_nan=False) + "\n" for record in records).encode()
 
 
 def _select_numbers(scalars: Mapping[str, Any]) -> dict[str, float | str]:

@@ -37,10 +37,11 @@ _CORRUPT = (ValueError, LookupError, TypeError, AttributeError, OverflowError, R
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The start, or a resumption, of a run; ``config`` holds no secrets."""
+    """The start of a run; ``config`` holds no secrets; ``resumes``: an earlier training goes on, None if unknown."""
 
     time: float
     config: dict[str, Any]
+    resumes: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,9 @@ def _decode(line: dict[str, Any]) -> Record | None:
     if kind == "run":
         if line["version"] > VERSION:
             raise ValueError(f"format version {line['version']} is newer than {VERSION}")
-        return RunRecord(float(line["time"]), redact(dict(line["config"])))
+        resumes = line.get("resumes")
+        config = redact(dict(line["config"]))
+        return RunRecord(float(line["time"]), config, resumes if isinstance(resumes, bool) else None)
     if kind == "metrics":
         metrics = {key: float(value) for key, value in line["metrics"].items()}
         return MetricsRecord(_read_integer("step", line["step"]), float(line["time"]), metrics)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from support.distributed import Ranks
 from torch._subclasses import FakeTensorMode
 
-from areal_callbacks.core.numbers import as_number, read_local_scalar
+from areal_callbacks.core.numbers import as_number, read_local
 
 
 class Raising:
@@ -160,7 +160,7 @@ def read_distributed_scalars(group: Any) -> dict[str, Any]:
     if torch.distributed.get_rank(group) != 0:
         return {}
     found = {name: as_number(scalar) for name, scalar in scalars.items()}
-    kept = read_local_scalar(scalars["replicated"])
+    kept = read_local(scalars["replicated"])
     assert type(kept) is torch.Tensor
     assert not kept.requires_grad
     return found

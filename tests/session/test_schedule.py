@@ -129,8 +129,7 @@ def test_a_training_that_goes_on_counts_from_where_it_stands(tmp_path: Path) -> 
         assert events.progress == 11
 
 
-def test_closing_writes_what_was_reduced_and_meets_nobody(tmp_path: Path) -> None:
-    """What was not reduced would need the other ranks."""
+def test_closing_meets_nobody_and_loses_nothing_of_one_process(tmp_path: Path) -> None:
     session = open_session(tmp_path)
     events = LoggingEvents(session)
     session.tracker.scalar(value=1.0)
@@ -138,7 +137,7 @@ def test_closing_writes_what_was_reduced_and_meets_nobody(tmp_path: Path) -> Non
     session.tracker.scalar(value=9.0)
     events.close()
     events.close()
-    assert read_rows(tmp_path) == [(3, {"value": 1.0})]
+    assert read_rows(tmp_path) == [(3, {"value": 5.0})]
     session.tracker.scalar(value=5.0)
     session.export(4)
     assert len(read_rows(tmp_path)) == 1

@@ -16,6 +16,7 @@ from support.tiny_trainer import Recount, moe_model
 from torch import nn
 
 from areal_callbacks import MetricsSession, Topology, register_flops_estimator
+from areal_callbacks.monitors.throughput.monitor import ThroughputMonitor
 from areal_callbacks.writers.jsonl import ExpertLoadsRecord, MetricsRecord, RunRecord, read_metrics
 
 
@@ -70,18 +71,42 @@ def test_reduced_intervals_become_one_export(
 
 
 def test_a_family_that_fails_later_takes_its_pending_part_along(
-    session: MetricsSession, model: nn.Module, optimizer: torch.optim.Optimizer, caplog: pytest.LogCaptureFixture
+    session: MetricsSession,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def fail(_: ThroughputMonitor) -> None:
+        raise RuntimeError("planted")
+
     step(session, model, optimizer, 3)
     session.tracker.scalar(kept=1.0)
     session.reduce()
-    session.count_sequences("none")
+    monkeypatch.setattr(ThroughputMonitor, "collect", fail)
     step(session, model, optimizer, 4)
     export = session.export(2)
     assert not [name for name in export.metrics if name.startswith("train_perf/")]
     assert export.metrics["kept"] == 1.0
     assert "moe_balance/worst_layer" in export.metrics
-    assert "switched off" in caplog.text
+    assert "throughput could not be exported" in caplog.text
+    session.close()
+
+
+def test_an_interval_without_training_holds_what_was_recorded_alone(
+    session: MetricsSession, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
+    step(session, model, optimizer, 3)
+    first = session.export(1)
+    with session.included():  # a batch that is moved ahead is no training
+        session.tracker.scalar(reward=1.0)
+    second = session.export(2)
+    step(session, model, optimizer, 4)
+    third = session.export(3)
+    assert {name.partition("/")[0] for name in first.metrics} >= {"train_perf", "moe_balance"}
+    assert (second.metrics, second.expert_loads) == ({"reward": 1.0}, None)
+    assert third.metrics["train_perf/total_tokens"] == 3 + 4
+    assert third.expert_loads is not None
     session.close()
 
 

@@ -64,10 +64,11 @@ def test_without_a_tracker_every_reduction_is_a_row(tmp_path):
 def test_uneven_ranks_meet_at_the_end_and_count_anew(tmp_path):
     with open_session(tmp_path, every=2) as run:
         exports = StepExports(run)
-        with exports.uneven():
-            for value in (1.0, 2.0, 3.0):
-                record_and_step(run, exports, value)
-            assert not run.has_pending
+        exports.begin_uneven()
+        for value in (1.0, 2.0, 3.0):
+            record_and_step(run, exports, value)
+        assert not run.has_pending
+        exports.end_uneven(is_complete=True)
         assert exports.metrics(3) == {"value": 2.0}
         record_and_step(run, exports, 4.0)
         assert exports.metrics(4) == {}
@@ -78,15 +79,10 @@ def test_uneven_ranks_meet_at_the_end_and_count_anew(tmp_path):
 def test_uneven_ranks_do_not_meet_after_an_exception(tmp_path):
     with open_session(tmp_path) as run:
         exports = StepExports(run)
-        with pytest.raises(RuntimeError, match="no more"):
-            _fail_inside(run, exports)
-        assert not run.has_pending
-
-
-def _fail_inside(run: MetricsSession, exports: StepExports) -> None:
-    with exports.uneven():
+        exports.begin_uneven()
         record_and_step(run, exports, 1.0)
-        raise RuntimeError("no more")
+        exports.end_uneven(is_complete=False)
+        assert not run.has_pending
 
 
 @pytest.mark.parametrize(

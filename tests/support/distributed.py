@@ -42,6 +42,21 @@ class Ranks:
         """Call ``function(group, *args)`` on every rank and return the results in rank order."""
         return self.run_from(function.__code__.co_filename, function.__qualname__, *args, timeout=timeout)
 
+    def survivors(self, function: Callable[..., Any], *args: Any, dying: int, timeout: float = 60) -> list[Any]:
+        """The same where a rank dies: what the others return. The ranks are fresh afterwards."""
+        if not self._processes:
+            self._start()
+        for pipe in self._pipes:
+            pipe.send((function.__code__.co_filename, function.__qualname__, args))
+        living = {rank: pipe for rank, pipe in enumerate(self._pipes) if rank != dying}
+        try:
+            for rank, pipe in living.items():
+                if not pipe.poll(timeout):
+                    raise RankError(f"rank {rank} did not outlive rank {dying}")
+            return [self._receive(rank, pipe) for rank, pipe in living.items()]
+        finally:
+            self.close()
+
     def run_from(self, path: str | Path, name: str, *args: Any, timeout: float = 150) -> list[Any]:
         """The same for a function in a file that this process must not import."""
         if not self._processes:

@@ -23,12 +23,17 @@ class LengthHistogram:
         is_empty: nothing was counted since :meth:`take`.
     """
 
+    _counts: Tensor | None
+    _waiting: list[Tensor]
+    _host: Counter[int]
+    _unbounded: list[Tensor]
+
     def __init__(self) -> None:
-        self._counts: Tensor | None = None
-        self._bound = 0
-        self._waiting: list[Tensor] = []
-        self._host: Counter[int] = Counter()
-        self._unbounded: list[Tensor] = []
+        self._forget()
+
+    def _forget(self) -> None:
+        self._counts, self._bound = None, 0
+        self._waiting, self._host, self._unbounded = [], Counter(), []
         self.is_empty = True
 
     def add(self, lengths: Lengths) -> None:
@@ -43,8 +48,8 @@ class LengthHistogram:
     @torch.no_grad()
     def _fold(self) -> None:
         device = self._waiting[0].device if self._counts is None else self._counts.device
-        values = torch.cat([v.to(device, torch.int64, non_blocking=True) for v in self._waiting])
-        self._waiting.clear()
+        waiting, self._waiting = self._waiting, []  # one that raises does not raise for ever
+        values = torch.cat([v.to(device, torch.int64, non_blocking=True) for v in waiting])
         if self._counts is None:
             self._counts = torch.zeros(self._bound + 1, dtype=torch.int64, device=device)
         if len(self._counts) <= self._bound:
@@ -79,7 +84,14 @@ class LengthHistogram:
             self._unbounded.append(lengths.detach().reshape(-1).clone())
 
     def take(self) -> dict[int, int]:
-        """{length: sequences} without zero lengths, and start over; copies from the device."""
+        """{length: sequences} without zero lengths, and start over, also if that raises; copies from the device."""
+        try:
+            return self._take()
+        except BaseException:
+            self._forget()
+            raise
+
+    def _take(self) -> dict[int, int]:
         self.is_empty = True
         for lengths in self._unbounded:
             self._host.update(lengths.tolist())

@@ -120,13 +120,16 @@ def test_a_file_that_cannot_be_written_does_not_stop_the_checkpoint(tmp_path, ca
     assert message.startswith(f"the totals could not be saved in {tmp_path / 'checkpoint'}")
 
 
-def test_saving_is_no_export_because_one_rank_may_do_it_alone(tmp_path):
+def test_a_process_that_trains_alone_saves_whole_totals(tmp_path):
     accelerator = make_accelerator(tmp_path / "first")
     enable(accelerator, every=3, **QUIET)
     loop = Loop(accelerator)
     loop.run()  # 8 steps, 6 of them exported
     accelerator.save_state(str(tmp_path / "checkpoint"))
     totals = json.loads((tmp_path / "checkpoint" / TOTALS).read_text())["totals"]
-    assert totals["tokens"] == sum(map(sum, loop.lengths[:6]))
-    assert totals["optimizer_steps"] == 6
+    assert totals["tokens"] == sum(map(sum, loop.lengths))
+    assert totals["optimizer_steps"] == 8
     accelerator.end_training()
+    rows = [(record.step, record.metrics["train_perf/tokens"]) for record in metric_records(tmp_path / "first")]
+    parts = {3: loop.lengths[:3], 6: loop.lengths[3:6], 8: loop.lengths[6:]}
+    assert rows == [(step, sum(map(sum, part))) for step, part in parts.items()]

@@ -91,7 +91,7 @@ def train_under_fabric(logger: NoPath, measure: bool) -> list[float]:
     return weights_of(plain)
 
 
-@pytest.mark.parametrize("place", PLACES, ids=repr)
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: type(place).__name__)
 @pytest.mark.parametrize("train", [train_under_trainer, train_under_fabric])
 def test_a_logger_without_a_folder(
     train: Any, place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
