@@ -8,7 +8,17 @@ INPUTS := pyproject.toml constraints.txt
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test check format bench clean
+# The hosts' versions at both ends: environments of their own, and the tests that stand between us and the hosts.
+MIN_PYTHON ?= python3.11
+MAX_PYTHON ?= python3.13
+HOSTS := tests/integrations/accelerate tests/integrations/lightning tests/integrations/megatron \
+         tests/integrations/test_fsdp.py tests/integrations/test_windows.py
+HOST_EXTRAS := transformers,lightning,accelerate,megatron,tensorboard
+HOST_TOOLS := pytest pytest-timeout pytest-xdist hypothesis datasets jsonargparse[signatures] matplotlib wandb
+FUZZ_SECONDS ?= 60
+PEERS_SECONDS ?= 3600
+
+.PHONY: demo test recount test-min test-max peers fuzz check format bench clean
 
 $(PY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
@@ -31,6 +41,32 @@ test: $(VENV)/.test
 	@.ci/install-browser
 	OMP_NUM_THREADS=1 $(PY) -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
+# So many trainings that hypothesis puts together against the recount, e.g. `make recount ARGS=2000`.
+recount: $(VENV)/.test
+	OMP_NUM_THREADS=1 RECOUNT_EXAMPLES=$(or $(ARGS),200) $(PY) -m pytest -s tests/recount/test_generated.py
+# Not CI's: PyTorch's oldest supported release comes with some gigabytes of CUDA. Old releases warn of what they use.
+$(VENV)-%/.hosts: pyproject.toml constraints-%.txt
+	$($(shell echo $* | tr a-z A-Z)_PYTHON) -m venv $(VENV)-$*
+	$(VENV)-$*/bin/pip install --quiet --constraint constraints-$*.txt --editable '.[$(HOST_EXTRAS)]' $(HOST_TOOLS)
+	@touch $@
+
+test-min test-max: test-%: $(VENV)-%/.hosts
+	OMP_NUM_THREADS=1 TORCH_CUDA_ARCH_LIST=8.0 $(VENV)-$*/bin/python -m pytest --numprocesses 2 --dist loadfile \
+	    --override-ini filterwarnings=default $(or $(ARGS),$(HOSTS))
+
+# The hosts' own tests, plain and with our callback in every trainer. PEERS: a folder with checkouts of others in it.
+peers: $(VENV)/.test
+	$(PIP) parameterized
+	$(PY) tests/peers/fetch_accelerate.py .peers
+	nice $(PY) tests/peers/run.py --accelerate .peers/accelerate $(if $(PEERS),--peers $(PEERS)) \
+	    --seconds $(PEERS_SECONDS) $(ARGS)
+
+# Coverage-guided, without an end of their own: seconds for each target.
+fuzz: $(VENV)/.test
+	$(PIP) atheris
+	for target in reader yaml json redaction; do \
+	    $(PY) tests/fuzz/run.py $$target -max_total_time=$(FUZZ_SECONDS) -max_len=4096 $(ARGS) || exit 1; done
+
 check: $(VENV)/.test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
@@ -45,4 +81,4 @@ bench: $(VENV)/.test
 	for script in benchmarks/bench_*.py; do $(PY) $$script || exit 1; done
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info demo_output
+	rm -rf $(VENV) $(VENV)-min $(VENV)-max .peers build dist *.egg-info demo_output

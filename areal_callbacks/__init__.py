@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from areal_callbacks import stats_tracker, workflow_context
     from areal_callbacks.config import MetricsConfig
+    from areal_callbacks.core.flat_loads import split_expert_loads
     from areal_callbacks.core.merge import merge_worker_stats
     from areal_callbacks.core.types import Export, ReduceType
     from areal_callbacks.flops.registry import get_flops_estimator, register_flops_estimator
@@ -45,6 +46,7 @@ __all__ = [
     "read_metrics",
     "register_flops_estimator",
     "register_router_contract",
+    "split_expert_loads",
     "stats_tracker",
     "track",
     "workflow_context",
@@ -66,6 +68,7 @@ _HOMES = {
     "read_metrics": "writers.jsonl",
     "register_flops_estimator": "flops.registry",
     "register_router_contract": "monitors.moe_balance.contracts",
+    "split_expert_loads": "core.flat_loads",
     "track": "integrations.fsdp",
 }
 _MODULES = ("stats_tracker", "workflow_context")

@@ -14,20 +14,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 import torch.distributed as dist
 
 from areal_callbacks.config import MetricsConfig, StatsLoggerConfig
-from areal_callbacks.config.files import expect_mapping, read_yaml
-from areal_callbacks.config.sections import ConfigError
+from areal_callbacks.config.experiment import read_experiment
+from areal_callbacks.core.flat_loads import split_expert_loads
 from areal_callbacks.core.types import COUNT_SUFFIX, Export, Run
 from areal_callbacks.safety.reporting import logger
 from areal_callbacks.session.outputs import make_publisher
 from areal_callbacks.writers.scalars import as_plain_scalars
-
-_SECTION = "stats_logger"
 
 
 class StatsLogger:
@@ -39,7 +38,9 @@ class StatsLogger:
 
     Args:
         config: a :class:`StatsLoggerConfig`, a mapping of its keys, or the path of a YAML file, whose ``stats_logger``
-            section is taken.
+            section is taken; or AReaL's experiment configuration, or another dataclass or mapping that holds such a
+            section.
+        ft_spec: AReaL's ``FinetuneSpec``: how many epochs and steps there are, for the log line.
         run_config: the configuration of the experiment, shown in the trackers without its secrets.
         report: write report.html at the end.
 
@@ -49,16 +50,17 @@ class StatsLogger:
 
     def __init__(
         self,
-        config: StatsLoggerConfig | Mapping[str, Any] | str | os.PathLike[str],
+        config: StatsLoggerConfig | Mapping[str, Any] | str | os.PathLike[str] | Any,
+        ft_spec: Any = None,
         *,
         run_config: Mapping[str, Any] | None = None,
         report: bool = True,
     ) -> None:
-        self.config = _parse(config)
-        shown = {_SECTION: self.config.to_dict(), **(run_config or {})}
+        self.config, settings = read_experiment(config)
+        self.ft_spec = ft_spec
         name = f"{self.config.experiment_name}/{self.config.trial_name}"
         self._publisher = make_publisher(
-            Run(self.config.folder, shown, name),
+            Run(self.config.folder, {**settings, **(run_config or {})}, name),
             MetricsConfig(stats_logger=self.config, report=report),
             print_every_export=True,
         )
@@ -80,15 +82,26 @@ class StatsLogger:
             epoch: zero-based, for the log line.
             step: zero-based within the epoch, for the log line.
             global_step: zero-based over the run.
-            data: name → number; keys that end in ``__count`` are dropped. An :class:`Export` brings its expert loads.
+            data: name → number; keys that end in ``__count`` are dropped. An :class:`Export` brings its expert loads;
+                in a mapping they may be AReaL's flat keys, see
+                :func:`~areal_callbacks.core.flat_loads.split_expert_loads`.
         """
         if dist.is_available() and dist.is_initialized() and dist.get_rank() != 0:
             return
-        logger.info("epoch %d step %d, train step %d done", epoch + 1, step + 1, global_step + 1)
+        logger.info(
+            "epoch %s step %s, train step %s done",
+            self._count(epoch, "total_train_epochs"),
+            self._count(step, "steps_per_epoch"),
+            self._count(global_step, "total_train_steps"),
+        )
         items = [data] if isinstance(data, Mapping | Export) else list(data)
         for item in items:
             self._last_step = max(int(global_step), self._last_step + 1)
             self._publisher.publish(_make_export(self._last_step, item))
+
+    def _count(self, number: int, total: str) -> str:
+        of = getattr(self.ft_spec, total, None)
+        return f"{number + 1}" if of is None else f"{number + 1}/{of}"
 
     def state_dict(self) -> dict[str, Any]:
         """The last logged step, JSON-serialisable, for a checkpoint."""
@@ -112,28 +125,10 @@ class StatsLogger:
 
 
 def _make_export(step: int, item: Mapping[str, Any] | Export) -> Export:
-    values = item.metrics if isinstance(item, Export) else item
+    export = item if isinstance(item, Export) else Export(step, dict(item))
+    values, loads, series = split_expert_loads(export.metrics)
     metrics = as_plain_scalars({key: value for key, value in values.items() if not str(key).endswith(COUNT_SUFFIX)})
-    if isinstance(item, Export):
-        return Export(step, metrics, item.expert_loads, item.host, item.time or time.time())
-    return Export(step, metrics, time=time.time())
-
-
-def _parse(config: StatsLoggerConfig | Mapping[str, Any] | str | os.PathLike[str]) -> StatsLoggerConfig:
-    if isinstance(config, StatsLoggerConfig):
-        return config
-    source: str = "argument"
-    if isinstance(config, str | os.PathLike):
-        source = os.fspath(config)
-        config = _read_section(source)
-    try:
-        return StatsLoggerConfig.parse(expect_mapping(config, f"{source}: {_SECTION}"))
-    except ConfigError as error:
-        raise ValueError(f"{source}: {error.below(_SECTION)}") from None
-
-
-def _read_section(path: str) -> Any:
-    document = read_yaml(path)
-    if _SECTION not in document:
-        raise ValueError(f"{path}: this file has no {_SECTION} section")
-    return document[_SECTION]
+    loads = export.expert_loads or loads
+    return replace(
+        export, step=step, metrics=metrics, expert_loads=loads, time=export.time or time.time(), expert_series=series
+    )

@@ -7,6 +7,7 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from areal_callbacks.config import MetricsConfig
@@ -18,10 +19,12 @@ from areal_callbacks.integrations._accelerate_host import (
     steps_are_hidden,
     topology_of,
 )
+from areal_callbacks.integrations._batch_moves import include_batch_moves
 from areal_callbacks.safety.door import attempt
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.session import MetricsSession, open_sessions
 from areal_callbacks.session.gradient_sync import GradientSync
+from areal_callbacks.session.spans import include_calls
 from areal_callbacks.session.step_exports import StepExports
 
 
@@ -29,7 +32,7 @@ class AcceleratorRun:
     """Measures models and optimizers from ``prepare`` to ``free_memory`` or ``end_training``.
 
     Training time begins with a training forward and ends with the optimizer step, or with backward where no step
-    follows.
+    follows; moving a batch and zeroing gradients are added.
 
     Args:
         accelerator: has prepared them.
@@ -53,6 +56,7 @@ class AcceleratorRun:
         )
         self._exports = StepExports(self.session, steps, files_only=not accelerator.log_with)
         self._sync = GradientSync(self._exports)
+        include_batch_moves(self._patches, self.session.included, self._moves_for_training)
 
     @property
     def steps(self) -> int:
@@ -71,6 +75,7 @@ class AcceleratorRun:
             if item.scaler is not None:
                 self.session.expect_optimizer(may_skip=True)
             self._patches.wrap(item, "step", functools.partial(self._around_step, item))
+            include_calls(self._patches, item, "zero_grad", self.session.included)
 
     def keep(self) -> None:
         """Bring the totals up to date where that takes no other rank."""
@@ -83,6 +88,9 @@ class AcceleratorRun:
         self._exports.close()
 
     # -- a step
+
+    def _moves_for_training(self, _: object) -> bool:
+        return torch.is_grad_enabled() and any(model.training for model in self._accelerator._models)
 
     def backward_ended(self) -> None:
         """Gradients are there; without DeepSpeed the optimizer may step next."""

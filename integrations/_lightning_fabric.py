@@ -6,24 +6,26 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.file_names import RUN_FOLDER
-from areal_callbacks.integrations._lightning_host import guests_of, topology_of
+from areal_callbacks.integrations._lightning_host import fabric_wrappers, guests_of, topology_of
 from areal_callbacks.safety.door import Call, Observer, attempt, guarded
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.session import MetricsSession, open_sessions
 from areal_callbacks.session.gradient_sync import GradientSync
+from areal_callbacks.session.spans import include_calls
 from areal_callbacks.session.step_exports import StepExports
 
 
 class FabricRun(Observer):
     """Measures what a Fabric trains and joins the rows of its ``log`` and ``log_dict`` calls.
 
-    The span begins with a training forward and ends with the optimizer step. Fabric has no events for these, so its
-    methods are wrapped.
+    The span begins with a training forward and ends with the optimizer step; moving a batch and zeroing gradients are
+    added. Fabric has no events for these, so its methods are wrapped.
 
     Args:
         fabric: has set up a model.
@@ -47,6 +49,7 @@ class FabricRun(Observer):
         self._sync = GradientSync(self._exports)
         self._patches = Patches(self.family)
         self._optimizers: list[Optimizer] = []
+        self._modules: list[nn.Module] = []
 
     @guarded
     def start(self) -> None:
@@ -57,11 +60,14 @@ class FabricRun(Observer):
         self._patches.wrap(self.fabric.strategy, "optimizer_step", self._around_step)
         self._patches.wrap(self.fabric, "backward", self._around_backward)
         self._patches.wrap(self.fabric, "log_dict", self._around_log_dict)
+        for owner, name in ((fabric_wrappers, "move_data_to_device"), (self.fabric, "to_device")):
+            include_calls(self._patches, owner, name, self.session.included, self._moves_for_training)
 
     @guarded
     def attach(self, module: nn.Module) -> None:
         """Fabric has set up a model."""
         topology = topology_of(self.fabric.strategy)
+        self._modules.append(module)
         self.session.attach(module, topology=topology, device=self.fabric.device, begin_with_forward=True)
         self.session.expect_optimizer()  # Fabric's first step names it, after the first reduction maybe
         self._sync.add(module)
@@ -86,8 +92,16 @@ class FabricRun(Observer):
         if isinstance(optimizer, Optimizer) and all(optimizer is not known for known in self._optimizers):
             self._optimizers.append(optimizer)
             self.session.observe_optimizer(optimizer)
+            # Fabric's wrapper of an optimizer calls the method of its class
+            include_calls(self._patches, type(optimizer), "zero_grad", self.session.included, self._is_ours)
         yield
         self._exports.boundary()
+
+    def _moves_for_training(self, _: Any) -> bool:
+        return torch.is_grad_enabled() and any(module.training for module in self._modules)
+
+    def _is_ours(self, optimizer: Any) -> bool:
+        return any(getattr(optimizer, "optimizer", optimizer) is known for known in self._optimizers)
 
     def _around_backward(self, *args: Any, **kwargs: Any) -> Generator[None]:
         yield

@@ -15,14 +15,16 @@ if TYPE_CHECKING:
     from areal_callbacks.writers.base import MetricWriter
 
 try:
+    from lightning.fabric import wrappers as fabric_wrappers
     from lightning.pytorch import Callback, LightningModule, Trainer
 except ImportError:
     try:
+        from lightning_fabric import wrappers as fabric_wrappers
         from pytorch_lightning import Callback, LightningModule, Trainer
     except ImportError as error:
         raise ImportError("this callback needs lightning: pip install 'areal-callbacks[lightning]'") from error
 
-__all__ = ["Callback", "LightningModule", "Trainer", "guests_of", "topology_of"]
+__all__ = ["Callback", "LightningModule", "Trainer", "fabric_wrappers", "guests_of", "topology_of"]
 
 _LOGGERS = {"WandbLogger": "wandb", "TensorBoardLogger": "tensorboard"}
 

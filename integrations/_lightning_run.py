@@ -13,6 +13,7 @@ from areal_callbacks.safety.door import Call, Observer, attempt, guarded
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.session import MetricsSession, open_sessions
 from areal_callbacks.session.schedule import LoggingEvents
+from areal_callbacks.session.spans import include_calls
 
 
 class LightningRun(Observer):
@@ -47,6 +48,7 @@ class LightningRun(Observer):
     def start(self, module: LightningModule, callback: object) -> None:
         """Attach everything; ``callback`` is the one that brought us here."""
         strategy = self.trainer.strategy
+        self.session.start_from(self.trainer.global_step)
         self.session.attach(
             strategy.model,
             topology=topology_of(strategy),
@@ -56,6 +58,9 @@ class LightningRun(Observer):
         for optimizer in self.trainer.optimizers:
             self.session.observe_optimizer(optimizer, begins=False)
         self._patches.wrap(self.trainer._logger_connector, "log_metrics", self._around_log_metrics)
+        include_calls(
+            self._patches, strategy, "batch_to_device", self.session.included, lambda _: module.trainer.training
+        )
         for earlier in _callbacks_before(callback, self.trainer.callbacks):  # an exception there would hide ours
             self._patches.wrap(earlier, "on_exception", self._end_on_error)
 

@@ -29,6 +29,12 @@ _NEEDED: dict[str, tuple[str, ...]] = {
 }
 """Function → the arguments by whose names it is understood."""
 
+_CONSEQUENCE = "nothing is measured, since this version's training loop is another one"
+
+
+class UnknownLoopError(RuntimeError):
+    """The training loop of this version cannot be measured from outside."""
+
 
 def import_training() -> ModuleType:
     """Megatron-LM's module of training functions; ImportError without a Megatron-LM."""
@@ -50,7 +56,7 @@ class Installation:
         writer_rank: None for the last rank.
 
     Raises:
-        RuntimeError: a function is missing, or lacks an argument.
+        UnknownLoopError: a function is missing, or lacks an argument.
     """
 
     def __init__(self, training: ModuleType, config: MetricsConfig, writer_rank: int | None) -> None:
@@ -63,6 +69,8 @@ class Installation:
             self._wrap_functions()
         if hasattr(training, "save_checkpoint"):
             self._patches.wrap(training, "save_checkpoint", self._around_save)
+        if hasattr(training, "checkpoint_and_decide_exit"):
+            self._patches.wrap(training, "checkpoint_and_decide_exit", self._around_decision)
 
     def undo(self) -> None:
         """Put the functions back and close the training that is still open."""
@@ -81,6 +89,11 @@ class Installation:
             else:
                 self._run.saved(int(iteration))
         yield
+
+    def _around_decision(self, *args: Any, **kwargs: Any) -> Generator[None, Any]:
+        """All ranks leave, by an interval, a duration or a signal; the writers are finished before that."""
+        if (yield) is True:
+            self._callback.end()
 
     # -- through callbacks
 
@@ -149,11 +162,12 @@ def _check(training: ModuleType, name: str, arguments: tuple[str, ...]) -> None:
     place = f"megatron.core {megatron.core.__version__}: {training.__name__}.{name}"
     function = getattr(training, name, None)
     if function is None:
-        raise RuntimeError(f"{place} does not exist: this version's training loop cannot be measured from outside")
+        raise UnknownLoopError(f"{place} does not exist: {_CONSEQUENCE}")
     parameters = _parameters(function)
     for argument in arguments:
         if argument not in parameters:
-            raise RuntimeError(f"{place} takes no argument {argument!r}, but ({', '.join(parameters)})")
+            taken = ", ".join(parameters)
+            raise UnknownLoopError(f"{place} takes no argument {argument!r}, but ({taken}): {_CONSEQUENCE}")
 
 
 def _parameters(function: Any) -> dict[str, inspect.Parameter]:

@@ -94,6 +94,7 @@ class TrainingRun:
             output_dir=folder or None,
         )
         self._events = LoggingEvents(self.session, host.iteration)
+        self.session.start_from(host.iteration)
         self.is_over = False
         if config.resume_totals and host.load and host.iteration > 0:
             totals = SavedTotals(Path(host.load, MEGATRON_TOTALS_FILE)).read(host.iteration)

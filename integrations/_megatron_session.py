@@ -9,9 +9,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from areal_callbacks.config import MetricsConfig, MetricsOptions
-from areal_callbacks.flops.megatron import megatron_flops_estimator
-from areal_callbacks.monitors.throughput.megatron_lengths import MegatronLengths
-from areal_callbacks.safety.door import attempt, guarded_entry
+from areal_callbacks.integrations._megatron_flops import find_megatron_flops
+from areal_callbacks.monitors.throughput.megatron_lengths import MegatronLengths, forward_names
+from areal_callbacks.safety.door import guarded_entry
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.session import MetricsSession
@@ -138,14 +138,17 @@ def attach(
     groups = pg_collection or ProcessGroupCollection.use_mpu_process_groups(list(_GROUPS))
     settings = MetricsConfig.make(config, **options)
     if settings.token_count_fn is None:
-        settings = MetricsConfig.make(settings, token_count_fn=MegatronLengths(_size(groups, "cp")))
+        lengths = MegatronLengths(_size(groups, "cp"), forward_names(chunks[0]))
+        settings = MetricsConfig.make(settings, token_count_fn=lengths)
+    if flops_estimator is None and settings.flops.enabled:
+        flops_estimator = find_megatron_flops(chunks)
     session = MegatronSession(settings, name=name, guests=guests)
     session.attach(
         chunks,
         optimizer if isinstance(optimizer, Optimizer) else None,
         topology or make_topology(chunks, groups, writer_rank=writer_rank),
         inputs_of=chunks[:1],
-        flops_estimator=flops_estimator or _flops_estimator(chunks),
+        flops_estimator=flops_estimator,
     )
     if optimizer is not None and not isinstance(optimizer, Optimizer):
         session.observe_megatron_optimizer(optimizer)
@@ -198,14 +201,6 @@ def _size(groups: Any, name: str) -> int:
 def _attribute(chunk: nn.Module, name: str, default: Any = None) -> Any:
     """Of the outermost module that has it: wrappers do not hand attributes on."""
     return next((getattr(module, name) for module in chunk.modules() if hasattr(module, name)), default)
-
-
-def _flops_estimator(chunks: Sequence[nn.Module]) -> Estimator | None:
-    vocabulary = _attribute(chunks[0], "vocab_size")
-    if vocabulary is None:
-        return None
-    config, size = get_model_config(chunks[0]), int(vocabulary)
-    return attempt("megatron:flops", "FLOPs are left out", megatron_flops_estimator, config, vocab_size=size)
 
 
 def _warn(config: Any) -> None:

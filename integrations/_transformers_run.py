@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from areal_callbacks.core.file_names import RUN_FOLDER
+from areal_callbacks.integrations._batch_moves import include_batch_moves
 from areal_callbacks.integrations._transformers_guests import guests_of
 from areal_callbacks.integrations._transformers_host import (
     Trainer,
@@ -56,9 +57,11 @@ class TransformersRun(Observer):
             guests=attempt("transformers:guests", "no tables in the trackers", guests_of, trainer, config) or (),
         )
         self._events = LoggingEvents(self.session, trainer.state.global_step)
+        self.session.start_from(trainer.state.global_step)
         self._patches = Patches(self.family)
         self._ended = ended
         self._own_names: frozenset[str] = frozenset()
+        self._is_fetching = False
 
     @guarded
     def start(self, callback: object) -> None:
@@ -68,6 +71,7 @@ class TransformersRun(Observer):
             trainer.model_wrapped, optimizer_of(trainer), topology_of(trainer), device=trainer.args.device
         )
         self._wrap(callback)
+        include_batch_moves(self._patches, self.session.included, lambda _: self._is_fetching)
         _observe_trl(trainer, self.session, self._patches)
 
     def detach(self) -> None:
@@ -86,6 +90,7 @@ class TransformersRun(Observer):
     def _wrap(self, callback: object) -> None:
         trainer, handler, wrap = self.trainer, self.trainer.callback_handler, self._patches.wrap
         wrap(trainer, "_save_checkpoint", self._around_save)
+        wrap(trainer, "get_batch_samples", self._around_fetch)
         wrap(handler, "on_step_end", self._around_boundary)  # around all callbacks: a later one may still ask for a log
         wrap(handler, "on_epoch_end", self._around_boundary)
         wrap(handler, "on_log", self._around_log)
@@ -101,6 +106,14 @@ class TransformersRun(Observer):
             wrap(owner, name, self._end_on_error)
         wrap(trainer, "_finalize_training", self._around_finalize)
         wrap(handler, "on_train_end", self._around_train_end)
+
+    def _around_fetch(self, *args: Any, **kwargs: Any) -> Generator[None]:
+        """The model may still be in the mode of the last evaluation; the batches of an evaluation do not come here."""
+        self._is_fetching = True
+        try:
+            yield
+        finally:
+            self._is_fetching = False
 
     def _end_on_error(self, *args: Any, **kwargs: Any) -> Generator[None]:
         try:

@@ -191,6 +191,7 @@ class _PolicyObserver(Observer):
             rollout_logp=batch.get("sampling_per_token_logps"),
             advantages=batch["advantages"],
             versions=self._versions_of(batch),
+            mask_at_predictions=False,
             current_version=self._trainer.state.global_step,
         )
 

@@ -28,9 +28,10 @@ if __name__ == "__main__":  # an older name of that command; nothing of Megatron
     sys.exit()
 
 from areal_callbacks.config import MetricsConfig, MetricsOptions
-from areal_callbacks.integrations._megatron_lm import Installation, import_training
+from areal_callbacks.integrations._megatron_lm import Installation, UnknownLoopError, import_training
 from areal_callbacks.integrations._megatron_run import AReaLMetricsCallback
 from areal_callbacks.integrations._megatron_session import MegatronSession, attach, make_topology
+from areal_callbacks.safety.reporting import report_once
 
 __all__ = ["AReaLMetricsCallback", "MegatronSession", "attach", "install", "make_topology", "uninstall"]
 
@@ -46,6 +47,9 @@ def install(
 ) -> None:
     """Make Megatron-LM's ``pretrain`` measure; call it before ``pretrain``. An earlier installation is replaced.
 
+    Where a function of its training loop is missing or lacks an argument, nothing is measured; one message names it and
+    the version.
+
     Args:
         training: the module that holds Megatron-LM's training functions; by default ``megatron.training.training``.
         config: as for :func:`attach`.
@@ -54,12 +58,15 @@ def install(
 
     Raises:
         ImportError: there is no Megatron-LM.
-        RuntimeError: a function of its training loop is missing or lacks an argument; names it and the version.
         ValueError: an unknown key or a bad value, with the choices.
     """
     uninstall()
     settings = MetricsConfig.make(config, **options)
-    _installed.append(Installation(training or import_training(), settings, writer_rank))
+    training = training or import_training()
+    try:
+        _installed.append(Installation(training, settings, writer_rank))
+    except UnknownLoopError as error:
+        report_once(f"megatron:{training.__name__}", str(error))
 
 
 def uninstall() -> None:

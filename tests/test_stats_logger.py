@@ -1,4 +1,4 @@
-"""StatsLogger: configuration, commits and steps; metrics.jsonl and trackers read back from disk."""
+"""StatsLogger: commits and steps; metrics.jsonl and trackers read back from disk."""
 
 from __future__ import annotations
 
@@ -11,31 +11,20 @@ import numpy as np
 import pytest
 import torch
 from support.distributed import Ranks
-from support.everywhere import everywhere, files_of
-from support.readback import jsonl_rows, messages, trackio_config, wandb_file, wandb_history, wandb_rows, wandb_table
+from support.everywhere import everywhere, files_of, read_tracker
+from support.readback import (
+    jsonl_rows,
+    messages,
+    trackio_rows,
+    wandb_file,
+    wandb_history,
+    wandb_rows,
+    wandb_table,
+)
 
 from areal_callbacks import StatsLogger
-from areal_callbacks.config import StatsLoggerConfig
 from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
 from areal_callbacks.core.types import Export
-
-SPECIFIED = """
-stats_logger:
-  experiment_name: "gsm8k_grpo"
-  trial_name: "run_001"
-  fileroot: "{root}"
-  wandb:
-    mode: "offline"
-    project: "my-project"
-    entity: "my-team"
-  swanlab:
-    mode: "disabled"
-    project: "my-project"
-  tensorboard:
-    path: {path}
-actor:
-  lr: 1.0e-6
-"""
 
 
 def commit_on_every_rank(group: Any, folder: str) -> list[str]:
@@ -116,57 +105,73 @@ def test_an_export_brings_its_expert_loads(offline_trackers: Path) -> None:
     assert report.read_text().lower().startswith("<!doctype html>")
 
 
-# -- configuration
+# -- flat keys of single experts
 
 
-@pytest.mark.parametrize("path", ["null", '"{root}/tb"'])
-def test_the_specified_yaml_is_read(offline_trackers: Path, path: str) -> None:
-    offline_trackers.mkdir()
-    file = offline_trackers / "config.yaml"
-    root = offline_trackers / "logs"
-    file.write_text(SPECIFIED.replace("{path}", path).replace("{root}", str(root)))
-    with StatsLogger(file) as logger:
-        logger.commit(0, 0, 0, {"a": 1.0})
-    assert wandb_rows(wandb_file(root / "gsm8k_grpo" / "run_001")) == {0: {"a": 1.0}}
-    assert (root / "tb").exists() is (path != "null")
-    assert list(offline_trackers.rglob("*.swanlab")) == []
+FLAT = {
+    "moe_balance/layer_0/expert_0/tokens": 6,
+    "moe_balance/layer_0/expert_0/load_percent": 75.0,
+    "moe_balance/layer_0/expert_1/tokens": 2,
+    "moe_balance/layer_0/expert_1/load_percent": 25.0,
+}
 
 
-def test_secrets_of_the_experiment_stay_here(offline_trackers: Path) -> None:
-    config = everywhere(offline_trackers, experiment_name="secrets", wandb=None, swanlab=None, tensorboard=None)
-    with StatsLogger(config, run_config={"actor": {"lr": 1e-6}, "hf_token": "s3cret"}, report=False) as logger:
-        logger.commit(0, 0, 0, {"a": 1.0})
-    sent = trackio_config("secrets", config["trial_name"])
-    assert (sent["actor"], sent["hf_token"]) == ({"lr": 1e-6}, "[redacted]")
-    assert "s3cret" not in (files_of(config) / "metrics.jsonl").read_text()
+def test_areals_flat_keys_become_a_table_a_step_and_series_where_they_belong(
+    offline_trackers: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = everywhere(offline_trackers, experiment_name="flat")
+    scalars = {"moe_balance/layer_0/max_over_ideal": 1.5, "ppo_actor/x/avg": 0.5}
+    with StatsLogger(config, report=False) as logger:
+        for step in (3, 3, 7):
+            logger.commit(0, step, step, {**FLAT, **scalars, "ppo_actor/x__count": 2})
+    file = wandb_file(files_of(config))
+    history = {row["_step"]: row for row in wandb_history(file)}
+    assert list(history) == [3, 4, 7]
+    for row in history.values():
+        columns, table = wandb_table(file, row)
+        assert columns == ["layer", "expert", "tokens", "load_percent"]
+        assert table == [[0, 0, 6, 75.0], [0, 1, 2, 25.0]]
+    with_series = {**scalars, **FLAT}
+    assert wandb_rows(file) == dict.fromkeys((3, 4, 7), scalars)
+    assert read_tracker("tensorboard", config) == dict.fromkeys((3, 4, 7), scalars)
+    assert jsonl_rows(files_of(config)) == dict.fromkeys((3, 4, 7), scalars)
+    assert read_tracker("swanlab", config) == dict.fromkeys((3, 4, 7), with_series)
+    kept = trackio_rows("flat", config["trial_name"])
+    assert all(row == with_series for row in kept.values())
+    shown = capsys.readouterr().out
+    assert "moe_balance/layer_0 " in shown
+    assert "expert_0" not in shown
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (
-            {"wandb": {"mode": "onlin"}},
-            "argument: stats_logger.wandb.mode: expected online, offline, disabled or null, got 'onlin'",
-        ),
-        ({"wandbb": None}, "argument: stats_logger.wandbb: unknown key; did you mean 'wandb'"),
-        (3, "argument: stats_logger: expected a mapping of keys to values, got 3"),
-        ("nowhere.yaml", "nowhere.yaml: cannot read this configuration file"),
-    ],
-)
-def test_a_bad_configuration_is_refused_with_the_choices(config: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        StatsLogger(config)
+def test_a_layer_of_many_experts_keeps_all_its_series(offline_trackers: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = everywhere(offline_trackers, wandb=None, trackio=None, tensorboard=None)
+    many = {f"moe_balance/layer_{layer}/expert_{e}/tokens": e for layer in range(3) for e in range(600)}
+    with StatsLogger(config, report=False) as logger:
+        logger.commit(0, 0, 0, many)
+    (row,) = read_tracker("swanlab", config).values()
+    assert len(row) == 2 * 1800
+    assert {name: row[name] for name in many} == many
+    assert messages(caplog) == []
 
 
-def test_a_file_without_the_section_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "other.yaml").write_text("actor: {lr: 1}\n")
-    with pytest.raises(ValueError, match="this file has no stats_logger section"):
-        StatsLogger(tmp_path / "other.yaml")
-    (tmp_path / "torn.yaml").write_text("actor: {lr\n")
-    with pytest.raises(ValueError, match="malformed YAML"):
-        StatsLogger(tmp_path / "torn.yaml")
+@pytest.mark.parametrize("setting", [False, "auto"])
+def test_the_series_can_be_switched_off(offline_trackers: Path, setting: Any, caplog: pytest.LogCaptureFixture) -> None:
+    config = everywhere(offline_trackers, wandb=None, trackio=None, tensorboard=None, per_expert_scalars=setting)
+    many = {f"moe_balance/layer_0/expert_{expert}/tokens": expert for expert in range(65)}
+    with StatsLogger(config, report=False) as logger:
+        logger.commit(0, 0, 0, {**many, "a": 1.0})
+    assert read_tracker("swanlab", config) == {0: {"a": 1.0}}
+    assert [message for message in messages(caplog) if "per_expert_scalars: true" in message] == messages(caplog)
 
 
-def test_without_a_commit_nothing_is_opened(tmp_path: Path) -> None:
-    StatsLogger(StatsLoggerConfig(fileroot=str(tmp_path / "logs"))).close()
-    assert list(tmp_path.iterdir()) == []
+def test_every_heading_on_the_console_has_numbers_below(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with StatsLogger({"fileroot": str(tmp_path)}, report=False) as logger:
+        logger.commit(0, 0, 0, {"actor_loss": 0.25})
+        logger.commit(0, 1, 1, {})
+        logger.commit(0, 2, 2, {f"key_{number}": number for number in range(30)})
+        logger.commit(0, 3, 3, FLAT)
+    blocks = [block.splitlines() for block in capsys.readouterr().out.split("AReaL metrics, ")[1:]]
+    assert [lines[0] for lines in blocks] == ["step 0", "step 2", "step 3"]
+    assert blocks[0][1].split() == ["actor_loss", "0.25"]
+    assert blocks[1][21].split() == ["and", "10", "more", "in", "metrics.jsonl"]
+    assert any(line.split()[:2] == ["moe_balance/layer_0", "1.500"] for line in blocks[2])

@@ -6,6 +6,7 @@ W&B's preview of a table ends at 10,000 rows; the artifact and metrics.jsonl hol
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,9 +15,14 @@ from typing import Any
 
 from areal_callbacks.core.balance import load_percentages, max_over_ideal
 from areal_callbacks.core.file_names import METRICS_FILE
-from areal_callbacks.writers.jsonl import ExpertLoadsRecord, read_metrics
+from areal_callbacks.safety.text import make_printable
+from areal_callbacks.writers.metrics_file import ExpertLoadsRecord, locate_records, read_records
+from areal_callbacks.writers.trainings import number_trainings
 
 TABLE_SUFFIX = ".table.json"
+LARGEST_TABLE = 1 << 26
+"""Bytes. A row takes some fifty."""
+MOST_COUNTS_OF_A_STEP = 1 << 22
 
 _COLUMNS = ("layer", "expert", "tokens", "load_percent")
 _VERSION = re.compile(r"[:-](v\d+)$")
@@ -52,14 +58,31 @@ class LayerTable:
 
 
 def read_layers_of_metrics(path: Path, steps: Iterable[int] = ()) -> Iterator[LayerTable]:
-    """Every layer of every export of a metrics.jsonl, or of the given steps; of a repeated step the later export."""
+    """Every layer of every export of a metrics.jsonl, or of the given steps; of a repeated step the later export.
+
+    Of several trainings the last counts.
+    """
     wanted = set(steps)
-    latest: dict[tuple[int, str, int], list[int]] = {}
-    for record in read_metrics(path):
+    current, positions = 0, dict[int, list[int]]()
+    for training, (position, record) in number_trainings(locate_records(path), operator.itemgetter(1)):
+        if training != current:
+            current, positions = training, {}
         if isinstance(record, ExpertLoadsRecord) and (not wanted or record.step in wanted):
-            latest.update(((record.step, record.stack, layer), row) for layer, row in zip(record.layers, record.counts))
-    for (step, stack, layer), counts in sorted(latest.items()):
-        yield LayerTable(step, stack, layer, counts, load_percentages(counts))
+            positions.setdefault(record.step, []).append(position)
+    for step in sorted(positions):  # read again, step by step: together they may not fit into memory
+        for (stack, layer), counts in sorted(_read_step(path, step, positions[step]).items()):
+            yield LayerTable(step, stack, layer, counts, load_percentages(counts))
+
+
+def _read_step(path: Path, step: int, positions: Iterable[int]) -> dict[tuple[str, int], list[int]]:
+    """(stack, layer) → the latest counts."""
+    latest: dict[tuple[str, int], list[int]] = {}
+    for record in read_records(path, positions):
+        if isinstance(record, ExpertLoadsRecord):
+            latest.update(((record.stack, layer), row) for layer, row in zip(record.layers, record.counts))
+            if sum(map(len, latest.values())) > MOST_COUNTS_OF_A_STEP:
+                raise ValueError(f"{path}: step {step} has more than {MOST_COUNTS_OF_A_STEP:,} expert counts")
+    return latest
 
 
 def read_layers_of_tables(path: Path) -> Iterator[LayerTable]:
@@ -77,12 +100,23 @@ def read_layers_of_tables(path: Path) -> Iterator[LayerTable]:
 
 def _read_layers_of_table(file: Path) -> Iterator[LayerTable]:
     try:
-        layers = _group_by_layer(json.loads(file.read_text(encoding="utf-8")))
-    except (ValueError, LookupError, TypeError, OverflowError) as error:
-        raise ValueError(f"{file}: not a table with the columns {', '.join(_COLUMNS)}: {error}") from error
+        layers = _group_by_layer(json.loads(_read(file)))
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        reason = make_printable(error)
+        raise ValueError(
+            f"{make_printable(file)}: not a table with the columns {', '.join(_COLUMNS)}: {reason}"
+        ) from None
     for (stack, number), experts in sorted(layers.items()):
         experts.sort()
         yield LayerTable(_name_source(file), stack, number, [row[1] for row in experts], [row[2] for row in experts])
+
+
+def _read(file: Path) -> bytes:
+    with file.open("rb") as table:
+        content = table.read(LARGEST_TABLE + 1)
+    if len(content) > LARGEST_TABLE:
+        raise ValueError(f"longer than {LARGEST_TABLE:,} bytes")
+    return content
 
 
 def _group_by_layer(table: Any) -> dict[tuple[str, int], list[tuple[int, int, float]]]:

@@ -8,11 +8,10 @@ from typing import Any
 import click
 from tabulate import tabulate
 
-from areal_callbacks.cli.model_configs import fill_defaults, read_fields
-from areal_callbacks.cli.work_tables import describe_works, read_works, works_to_dict
+from areal_callbacks.cli.model_configs import fill_defaults, read_class, read_fields
+from areal_callbacks.cli.work_tables import describe_sequence, describe_works, read_works, works_to_dict
 from areal_callbacks.flops import TrainingFlops, get_flops_estimator, supported_model_types
-from areal_callbacks.flops.encoder_decoder import EncoderDecoderFlops
-from areal_callbacks.flops.registry import Estimator
+from areal_callbacks.flops.registry import CheckedEstimator, Estimator
 from areal_callbacks.flops.work import ModelWork
 
 
@@ -42,7 +41,7 @@ def command(model_or_config: str, lengths: tuple[int, ...], complete: bool, as_j
     """
     config = _read(model_or_config, complete=complete)
     try:
-        estimate = get_flops_estimator(config)
+        estimate = get_flops_estimator(config, model_class=read_class(config))
     except ValueError as error:
         hint = " (--fill-defaults takes missing fields from transformers)" if isinstance(config, dict) else ""
         raise click.ClickException(f"{error}{hint}") from error
@@ -76,13 +75,12 @@ def _known() -> str:
 
 
 def _describe_formula(estimate: Estimator) -> str:
-    if isinstance(estimate, EncoderDecoderFlops):
-        return "training FLOPs of a source and a target sequence of L tokens each"
+    whose = f"training FLOPs of {describe_sequence(estimate, 'L')}"
     if not isinstance(estimate, TrainingFlops):
-        return "training FLOPs of one sequence of L tokens, by a registered formula"
+        return f"{whose}, by a registered formula" if isinstance(estimate, CheckedEstimator) else whose
     windows = "".join(f" + {per_pair:,}·P(L, {window:,})" for window, per_pair in estimate.windows)
     legend = "\nP(L, W): (query, key) pairs of causal attention with a window of W tokens" if windows else ""
-    return f"training FLOPs of one sequence of L tokens: {estimate.a:,}·L + {estimate.b:,}·L·(L+1){windows}{legend}"
+    return f"{whose}: {estimate.a:,}·L + {estimate.b:,}·L·(L+1){windows}{legend}"
 
 
 def _tabulate(estimate: Estimator, lengths: tuple[int, ...]) -> str:

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from tabulate import tabulate
 
-from areal_callbacks.cli.model_configs import fill_defaults, is_model_type, read_fields
+from areal_callbacks.cli.model_configs import fill_defaults, is_model_type, read_class, read_fields
 
 if TYPE_CHECKING:
     from torch import nn
 
     from areal_callbacks.monitors.moe_balance.routers import Router
+
+
+_ENDINGS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForMaskedLM", "ForCTC", "Model")
 
 
 @click.command("inspect")
@@ -73,7 +76,8 @@ def _model_classes(config: Any) -> Iterator[Any]:
         for item in vars(modeling).values()
         if inspect.isclass(item) and getattr(item, "config_class", None) is type(config)
     ]
-    for ending in ("ForCausalLM", "ForConditionalGeneration", "Model"):
+    whole = ("ForConditionalGeneration", "MTModel") if getattr(config, "is_encoder_decoder", False) else ()
+    for ending in (*whole, *_ENDINGS):
         yield from (item for item in classes if item.__name__.endswith(ending) and not _is_base(item))
 
 
@@ -135,15 +139,15 @@ def _ranges(numbers: list[int]) -> str:
 
 
 def _describe_flops(config: Any) -> str:
-    from areal_callbacks.cli.work_tables import describe_works, read_works
+    from areal_callbacks.cli.work_tables import describe_sequence, describe_works, read_works
     from areal_callbacks.flops import get_flops_estimator
 
     try:
-        estimate = get_flops_estimator(config)
+        estimate = get_flops_estimator(config, model_class=read_class(config))
     except ValueError as error:
         return f"FLOPs: {error}"
     if estimate is None:
         return f"FLOPs: no formula for {config.model_type}; register_flops_estimator adds one"
-    total = f"FLOPs: {estimate(4096):,} to train on one sequence of 4,096 tokens"
+    total = f"FLOPs: {estimate(4096):,} to train on {describe_sequence(estimate, '4,096')}"
     works = read_works(config, estimate, [4096])
     return f"{total}\n\n{describe_works(works)}" if works else total

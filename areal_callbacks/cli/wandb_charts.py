@@ -14,6 +14,9 @@ import click
 from areal_callbacks.charts import CHARTS, MOST_LAYERS, load_chart
 from areal_callbacks.charts.recovery import TABLE_SUFFIX, LayerTable, read_layers_of_metrics, read_layers_of_tables
 from areal_callbacks.report.locate import find_metrics
+from areal_callbacks.safety.text import make_printable
+
+_MOST_WARNINGS = 100
 
 
 @click.group("wandb-charts", invoke_without_command=True)
@@ -87,16 +90,29 @@ def recover(source: Path, steps: tuple[int, ...], summary: bool, output: TextIO 
     (*.table.json), or a folder of downloaded artifacts.
     """
     try:
-        known, tables = _layers(source, steps)
-        layers = list(tables)
-    except ValueError as error:
+        known, has_stacks = _survey(source, steps)
+        writer = csv.writer(output or sys.stdout, lineterminator="\n")
+        writer.writerows(_rows(known, has_stacks, _layers(source, steps)[1], summary))
+    except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error
-    if not layers:
-        raise click.ClickException(f"{source}: no expert loads{' at these steps' if steps else ''}")
-    for line in sorted({f"{layer.source}: layer {layer.layer} lacks experts" for layer in layers if layer.truncated}):
+
+
+def _survey(source: Path, steps: tuple[int, ...]) -> tuple[str, bool]:
+    """The name of the first column, and whether there are stacks besides the main decoder; says what is truncated.
+
+    The layers are not kept for it: those of a long run do not fit into memory.
+    """
+    known, layers = _layers(source, steps)
+    found, has_stacks, truncated = False, False, set()
+    for layer in layers:
+        found, has_stacks = True, has_stacks or bool(layer.stack)
+        if layer.truncated:
+            truncated.add(make_printable(f"{layer.source}: layer {layer.layer} lacks experts", 200))
+    if not found:
+        raise ValueError(f"{make_printable(source)}: no expert loads{' at these steps' if steps else ''}")
+    for line in sorted(truncated)[:_MOST_WARNINGS]:
         click.echo(f"{line}: the table is truncated, take its artifact or metrics.jsonl", err=True)
-    writer = csv.writer(output or sys.stdout, lineterminator="\n")
-    writer.writerows(_rows(known, layers, summary))
+    return known, has_stacks
 
 
 def _layers(source: Path, steps: tuple[int, ...]) -> tuple[str, Iterator[LayerTable]]:
@@ -116,12 +132,12 @@ def _has_metrics(folder: Path) -> bool:
     return True
 
 
-def _rows(known: str, layers: list[LayerTable], summary: bool) -> Iterator[Iterable[object]]:
-    stacks = any(layer.stack for layer in layers)
+def _rows(known: str, stacks: bool, layers: Iterable[LayerTable], summary: bool) -> Iterator[Iterable[object]]:
     names = ["max_over_ideal"] if summary else ["expert", "tokens", "load_percent"]
     yield [known, *(["stack"] if stacks else []), "layer", *names]
     for layer in layers:
-        start = [layer.source, *([layer.stack] if stacks else []), layer.layer]
+        stack = [make_printable(layer.stack).replace("\n", " ")] if stacks else []
+        start = [layer.source, *stack, layer.layer]
         if summary:
             yield [*start, layer.max_over_ideal]
         else:

@@ -7,9 +7,11 @@ from typing import Any
 
 from tabulate import tabulate
 
+from areal_callbacks.cli.model_configs import read_class
 from areal_callbacks.flops import TrainingFlops
 from areal_callbacks.flops.encoder_decoder import EncoderDecoderFlops
 from areal_callbacks.flops.registry import Estimator
+from areal_callbacks.flops.sampled import SampledFlops
 from areal_callbacks.flops.work import BlockWork, ModelWork, model_work
 
 _BLOCKS = ("block", "number", "FLOPs", "per token", "share", "active parameters", "parameters")
@@ -17,9 +19,17 @@ _BLOCKS = ("block", "number", "FLOPs", "per token", "share", "active parameters"
 
 def read_works(config: Any, estimate: Estimator, lengths: Sequence[int]) -> list[ModelWork]:
     """The work of one sequence of each length by blocks; nothing for a registered formula, which has no blocks."""
-    if not isinstance(estimate, TrainingFlops | EncoderDecoderFlops):
+    if not isinstance(estimate, TrainingFlops | EncoderDecoderFlops | SampledFlops):
         return []
-    return [work for length in lengths if (work := model_work(config, length)) is not None]
+    works = (model_work(config, length, model_class=read_class(config)) for length in lengths)
+    return [work for work in works if work is not None]
+
+
+def describe_sequence(estimate: Estimator, length: str) -> str:
+    """What the FLOPs of a length are those of."""
+    if isinstance(estimate, EncoderDecoderFlops):
+        return f"a source and a target sequence of {length} tokens each"
+    return f"one sequence of {length} {'samples' if isinstance(estimate, SampledFlops) else 'tokens'}"
 
 
 def describe_works(works: Sequence[ModelWork]) -> str:

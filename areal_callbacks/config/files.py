@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from areal_callbacks.config.messages import show
+from areal_callbacks.safety.text import make_printable
 
 ENVIRONMENT_VARIABLE = "AREAL_CALLBACKS"
+
+LARGEST_YAML = 1 << 20
+LARGEST_JSON = 1 << 24
+"""Bytes. The parser of YAML needs seconds for a megabyte; configurations of models with many labels are JSON."""
 
 
 class Layer(NamedTuple):
@@ -33,16 +38,19 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     import yaml
 
+    from areal_callbacks.config.yaml_loader import BoundedLoader
+
     def parse(text: str | bytes) -> object:
-        document = yaml.safe_load(text)
+        document = yaml.load(text, BoundedLoader)
         return {} if document is None else document
 
-    return _parse(parse, (yaml.YAMLError, ValueError), "YAML", _read(path), os.fspath(path))
+    faults = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, OverflowError)
+    return _parse(parse, faults, "YAML", _read(path, LARGEST_YAML), os.fspath(path))
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The object in a JSON file; ValueError as :func:`read_yaml`."""
-    return parse_json(_read(path), os.fspath(path))
+    return parse_json(_read(path, LARGEST_JSON), os.fspath(path))
 
 
 def parse_json(text: str | bytes, source: str) -> dict[str, Any]:
@@ -64,12 +72,17 @@ def expect_mapping(value: object, source: str) -> dict[str, Any]:
     return dict(value)
 
 
-def _read(path: str | os.PathLike[str]) -> bytes:
+def _read(path: str | os.PathLike[str], largest: int) -> bytes:
+    shown = make_printable(os.fspath(path))
     try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        reason = error.strerror or error
-        raise ValueError(f"{os.fspath(path)}: cannot read this configuration file: {reason}") from None
+        with Path(path).open("rb") as file:
+            content = file.read(largest + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"{shown}: cannot read this configuration file: {reason}") from None
+    if len(content) > largest:
+        raise ValueError(f"{shown}: a configuration file has at most {largest:,} bytes")
+    return content
 
 
 def _parse(
@@ -79,10 +92,11 @@ def _parse(
     text: str | bytes,
     source: str,
 ) -> dict[str, Any]:
+    source = make_printable(source)
     try:
         document = parse(text)
     except RecursionError:
         raise ValueError(f"{source}: malformed {language}: nested too deeply") from None
     except faults as error:
-        raise ValueError(f"{source}: malformed {language}: {error}") from None
+        raise ValueError(f"{source}: malformed {language}: {make_printable(error)}") from None
     return expect_mapping(document, source)

@@ -10,8 +10,9 @@ from typing import Any, Literal, TypedDict
 
 from areal_callbacks.config.files import Layer, read_environment, read_yaml
 from areal_callbacks.config.messages import show
-from areal_callbacks.config.sections import ConfigError, Section, Switch, merge, spread
+from areal_callbacks.config.sections import ConfigError, Secret, Section, Switch, merge, spread
 from areal_callbacks.safety.reporting import report_once
+from areal_callbacks.safety.text import make_printable
 
 _ARGUMENT = "argument"
 _NOT_PLAIN = "token_count_fn"
@@ -23,7 +24,8 @@ class MoEBalanceConfig(Switch):
 
     Attributes:
         expert_table_every: exports between two expert tables; a later table sums the counts since the one before.
-        per_expert_scalars: one series per expert where a tracker has no tables; ``"auto"``: up to 1,024 series.
+        per_expert_scalars: two series per expert in SwanLab and Trackio; ``"auto"``: up to 128 series in a run of the
+            host, and as ``stats_logger.per_expert_scalars`` says in our own.
         extended: also the coefficient of variation and the normalised entropy of every layer.
     """
 
@@ -61,33 +63,58 @@ class PPOConfig(Switch):
 
 @dataclass(frozen=True)
 class WandbConfig(Section):
-    """Weights & Biases; mode None leaves the choice to ``WANDB_MODE``. Keys are those of ``wandb.init``."""
+    """Weights & Biases, with AReaL's keys.
 
-    mode: Literal["online", "offline", "disabled"] | None = None
+    Attributes:
+        mode: None leaves the choice to ``WANDB_MODE``.
+        wandb_base_url: the server; None or empty: the one that W&B's settings name.
+        wandb_api_key: used for this run alone, in the memory of this process; None or empty: the one that W&B finds.
+        project, entity, name, group, job_type, notes, tags: as in ``wandb.init``.
+        config: joins the configuration that the run shows.
+        id: of the run; one that exists on the server is continued.
+        id_suffix: the id is ``<experiment_name>_<trial_name>_<id_suffix>``; ``"timestamp"`` is the time of the start.
+    """
+
+    mode: Literal["online", "offline", "disabled", "shared"] | None = None
+    wandb_base_url: str | None = None
+    wandb_api_key: Secret | None = None
     project: str | None = None
     entity: str | None = None
     name: str | None = None
     group: str | None = None
     job_type: str | None = None
     notes: str | None = None
-    tags: tuple[str, ...] = ()
+    tags: tuple[str, ...] | None = ()
+    config: dict[str, Any] | None = None
+    id: str | None = None
+    id_suffix: str | None = None
 
 
 @dataclass(frozen=True)
 class SwanlabConfig(Section):
-    """SwanLab; ``cloud`` is its own word for online, mode None leaves the choice to SwanLab."""
+    """SwanLab, with AReaL's keys.
+
+    Attributes:
+        mode: ``cloud`` is SwanLab's own word for online; None leaves the choice to SwanLab.
+        api_key: used for this run alone, in the memory of this process; None or empty: the one that SwanLab finds.
+        project, name, workspace, logdir: as in ``swanlab.init``.
+        config: joins the configuration that the run shows.
+    """
 
     mode: Literal["online", "cloud", "local", "offline", "disabled"] | None = None
+    api_key: Secret | None = None
     project: str | None = None
     name: str | None = None
     workspace: str | None = None
     logdir: str | None = None
+    config: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class TrackioConfig(Section):
-    """Trackio; without ``space_id`` everything stays on this machine."""
+    """Trackio, with AReaL's keys; without ``space_id`` everything stays on this machine, with mode ``local`` too."""
 
+    mode: Literal["online", "local", "disabled"] | None = None
     project: str | None = None
     name: str | None = None
     group: str | None = None
@@ -103,11 +130,17 @@ class TensorBoardConfig(Section):
 
 @dataclass(frozen=True)
 class StatsLoggerConfig(Section):
-    """Trackers of loops without a logger of their own, as in AReaL; a tracker that is None is off."""
+    """Trackers of loops without a logger of their own, as in AReaL; a tracker that is None is off.
+
+    Attributes:
+        per_expert_scalars: two series per expert in SwanLab and Trackio, however many there are; ``"auto"``: up to 128
+            series. True or false of ``moe_balance.per_expert_scalars`` comes before it.
+    """
 
     experiment_name: str = "areal"
     trial_name: str = "trial"
     fileroot: str = "./logs"
+    per_expert_scalars: bool | Literal["auto"] = True
     wandb: WandbConfig | None = None
     swanlab: SwanlabConfig | None = None
     trackio: TrackioConfig | None = None
@@ -232,7 +265,7 @@ def _check(layer: Layer) -> MetricsConfig:
     try:
         return MetricsConfig.parse(layer.values)
     except ConfigError as error:
-        raise ValueError(f"{layer.source}: {error}") from None
+        raise ValueError(f"{make_printable(layer.source)}: {error}") from None
 
 
 def _read(config: MetricsConfig | Mapping[str, Any] | str | os.PathLike[str], source: str) -> Layer:

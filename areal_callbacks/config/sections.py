@@ -25,12 +25,21 @@ class ConfigError(ValueError):
         return ConfigError(f"{name}.{self.path}" if self.path else str(name), self.problem)
 
 
+class Secret(str):
+    """Text that neither a message nor the ``repr`` of a configuration shows."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "[redacted]"
+
+
 @dataclass(frozen=True)
 class Section:
     """A group of keys whose values are checked against the annotations, however the object is made.
 
     Integers are at least 1 and floats are positive everywhere in this configuration. A field that is a section itself
-    takes a mapping; a field that is a string takes a path, too.
+    takes a mapping; a field that is a string takes a path, too. A :class:`Secret` is shown by nothing.
     """
 
     def __post_init__(self) -> None:
@@ -106,12 +115,15 @@ class _Kind(NamedTuple):
 
 def _convert(hint: Any, value: Any) -> Any:
     """``value`` as the first alternative of ``hint`` that accepts it; ConfigError names them all if none does."""
-    kinds = [_kind(option) for option in (get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,))]
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    kinds = [_kind(option) for option in options]
     for kind in kinds:
         if kind.accepts(value):
             return kind.convert(value)
     words = [word for kind in kinds for word in kind.words]
     expected = " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    if Secret in options:
+        raise ConfigError("", f"expected {expected}, got a value of type {type(value).__name__}")
     raise ConfigError("", f"expected {expected}, got {show(value)}{suggest(value, words)}")
 
 
@@ -161,6 +173,8 @@ _KINDS: dict[Any, _Kind] = {
     # float() takes strings, too: YAML reads 989e12 as one.
     float: _Kind(("a positive number",), _is_positive_number, float),
     str: _Kind(("a string",), lambda value: isinstance(value, str | os.PathLike), os.fspath),
+    Secret: _Kind(("a string",), lambda value: isinstance(value, str), Secret),
+    dict: _Kind(("a mapping",), lambda value: isinstance(value, Mapping), dict),
     tuple: _Kind(("a list of strings",), _is_strings, tuple),
     Callable: _Kind(("a function (in Python only)",), callable, _keep),
 }

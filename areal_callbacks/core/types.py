@@ -51,6 +51,7 @@ class Export:
         expert_loads: routed assignments of the interval per stack, layer and expert; None without a recognised router.
         host: scalars that the host reported for the same step (loss, learning rate), under the host's own names.
         time: seconds since the epoch at which the numbers were reduced.
+        expert_series: further values of single experts, by name, for trackers that show single experts.
     """
 
     step: int
@@ -58,6 +59,7 @@ class Export:
     expert_loads: ExpertLoads | None = None
     host: Mapping[str, float] = field(default_factory=dict)
     time: float = 0.0
+    expert_series: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,13 @@ class Run:
         output_dir: the folder of this run's files; may have to be made.
         config: JSON-serialisable configuration. Writers redact its secrets.
         name: a name for people, e.g. the output folder of the host.
+        resumes: it continues an earlier training; None if the host does not tell.
     """
 
     output_dir: Path
     config: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
+    resumes: bool | None = None
 
     @property
     def report(self) -> Path:

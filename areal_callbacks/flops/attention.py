@@ -126,6 +126,12 @@ def head_gated(attention: Reader, switch: str = "") -> Reader:
     return read
 
 
+def head_or_channel_gated(layer: Layer) -> Macs | Iterable[Block]:
+    """Attention with one gate for each head, or for each channel unless ``gating`` is True or "per-head" (Laguna)."""
+    per_head = layer.fields.get("gating", True) in (True, "per-head")
+    return head_gated(GQA_OWN_HEAD_DIM)(layer) if per_head else GATED_GQA(layer)
+
+
 def disentangled_attention(*, clipped: bool) -> Reader:
     """Attention of DeBERTa (arXiv 2006.03654, section 3.1).
 

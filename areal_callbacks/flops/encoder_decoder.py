@@ -1,19 +1,29 @@
-"""Models of two sequences: an encoder reads the source, a decoder attends to it while it produces the target."""
+"""Models of two sequences: an encoder reads the source, a decoder attends to it while it produces the target.
+
+A run that knows both lengths of every pair has two ways to the same number. With few distinct pairs it keeps
+``(source, target) → count`` for :meth:`EncoderDecoderFlops.of_pairs`. Otherwise a histogram of the sources, one of the
+targets and the sum of source times target over all pairs are enough for :meth:`EncoderDecoderFlops.of_sums`: the
+product is all that the two lengths have in common, and it adds up on a device without being read.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from areal_callbacks.flops.blocks import Macs
 from areal_callbacks.flops.estimator import TRAINING_FLOPS_PER_MAC, TrainingFlops, training_flops
 from areal_callbacks.flops.fields import Fields
 from areal_callbacks.flops.layers import Stack
+from areal_callbacks.flops.masks import BIDIRECTIONAL
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderDecoderFlops:
     """Forward and backward FLOPs of one pair of sequences.
+
+    Of two towers that do not attend to each other, the source is the image and the target the text.
 
     Attributes:
         encoder: of the source, by its length S.
@@ -26,6 +36,19 @@ class EncoderDecoderFlops:
     decoder: TrainingFlops
     per_source_token: int
     per_cross_pair: int
+    _of_one_length: TrainingFlops = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Of two sequences of one length, whose (target, source) pairs are those of bidirectional attention."""
+        both = self.encoder, self.decoder
+        flops = TrainingFlops(
+            self.per_source_token + sum(side.a for side in both),
+            sum(side.b for side in both),
+            tuple(window for side in both for window in side.windows),
+            (*(other for side in both for other in side.others), (BIDIRECTIONAL, self.per_cross_pair)),
+            sum(side.once for side in both),
+        )
+        object.__setattr__(self, "_of_one_length", flops)
 
     def __call__(self, source_length: int, target_length: int | None = None) -> int:
         """FLOPs of one source and its target.
@@ -33,11 +56,40 @@ class EncoderDecoderFlops:
         With one length only, both sequences are taken to be of that length: that keeps the estimator a function of one
         length, but it is right only for such data. Raises TypeError or ValueError for what is no length.
         """
-        target_length = source_length if target_length is None else target_length
-        both_sides = self.encoder(source_length) + self.decoder(target_length)
+        if target_length is None:
+            return self._of_one_length(source_length)
+        total = self.encoder(source_length) + self.decoder(target_length)
+        if type(source_length) is not int or type(target_length) is not int:  # of arrays, and checked by now
+            source_length, target_length = int(source_length), int(target_length)
         if not target_length:
-            return both_sides
-        return both_sides + int(source_length) * (self.per_source_token + self.per_cross_pair * int(target_length))
+            return total
+        return total + source_length * (self.per_source_token + self.per_cross_pair * target_length)
+
+    def of_pairs(self, pairs: Mapping[tuple[int, int], int]) -> int:
+        """FLOPs of many pairs.
+
+        Args:
+            pairs: (source length, target length) → how many there are.
+        """
+        return sum(count * self(source, target) for (source, target), count in pairs.items())
+
+    def of_sums(self, sources: Mapping[int, int], targets: Mapping[int, int], products: int) -> int:
+        """FLOPs of many pairs, none of whose targets is empty; equal to :meth:`of_pairs`.
+
+        Args:
+            sources: length of a source → how many there are.
+            targets: length of a target → how many there are.
+            products: the sum over all pairs of source length times target length.
+
+        Raises:
+            ValueError: not as many sources as targets, or an empty target.
+        """
+        if sum(sources.values()) != sum(targets.values()) or targets.get(0):
+            raise ValueError(f"every source needs a target of its own that is not empty, not {sources} and {targets}")
+        encoded = sum(count * self.encoder(length) for length, count in sources.items())
+        decoded = sum(count * self.decoder(length) for length, count in targets.items())
+        tokens = sum(count * length for length, count in sources.items())
+        return encoded + decoded + self.per_source_token * tokens + self.per_cross_pair * products
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numbers
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from areal_callbacks.flops.blocks import Macs
-from areal_callbacks.flops.masks import CAUSAL, Causal, Mask, Sliding
+from areal_callbacks.flops.masks import BIDIRECTIONAL, CAUSAL, Causal, Mask, Sliding
 
 FLOPS_PER_MAC = 2
 """One multiplication and one addition."""
@@ -45,7 +45,8 @@ class TrainingFlops:
         b: half the FLOPs per (query, key) pair, over the layers that attend to the whole prefix.
         windows: (W, c) for each sliding window W: c FLOPs per pair, over the layers with that window.
         others: (mask, c) for every other pattern of attention: c FLOPs for each pair that the mask has.
-        once: FLOPs of a sequence whatever its length, such as the classification head's.
+        once: FLOPs of a sequence whatever its length, such as the classification head's; less those of positions that
+            a block skips.
     """
 
     a: int
@@ -53,6 +54,14 @@ class TrainingFlops:
     windows: tuple[tuple[int, int], ...] = ()
     others: tuple[tuple[Mask, int], ...] = ()
     once: int = 0
+    _polynomial: tuple[int, int] = field(init=False, repr=False, compare=False)
+    _beside: tuple[tuple[Mask, int], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """L² of bidirectional attention is L·(L+1) − L: no mask to be called for each sequence."""
+        square = sum(c for mask, c in self.others if mask == BIDIRECTIONAL)
+        object.__setattr__(self, "_polynomial", (self.a - square, self.b + square))
+        object.__setattr__(self, "_beside", tuple(other for other in self.others if other[0] != BIDIRECTIONAL))
 
     def __call__(self, length: int) -> int:
         """FLOPs of one sequence of ``length`` tokens; exact. Raises TypeError or ValueError for what is no length."""
@@ -60,16 +69,17 @@ class TrainingFlops:
         if type(length) is not int or length < 0:
             length = checked_length(length)
         both = length * (length + 1)
-        total = length * self.a + both * self.b
+        linear, quadratic = self._polynomial
+        total = length * linear + both * quadratic
         # causal_pairs, written out: a call for each window would double the cost.
         for window, per_pair in self.windows:
             total += per_pair * (both // 2 if length <= window else window * (2 * length - window + 1) // 2)
-        for mask, per_pair in self.others:
+        for mask, per_pair in self._beside:
             total += per_pair * mask.pairs(length)
         return total + self.once if length else 0
 
     def __repr__(self) -> str:
-        shown = (f for f in fields(self) if f.name in ("a", "b", "windows") or getattr(self, f.name))
+        shown = (f for f in fields(self) if f.init and (f.name in ("a", "b", "windows") or getattr(self, f.name)))
         return f"TrainingFlops({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
 
 
@@ -82,12 +92,15 @@ class Block:
         window: keys that a query may see, itself included; None for the whole prefix. Short for ``mask=Sliding(W)``.
         mask: the pattern of attention.
         name: what it is, for tables.
+        skips: positions of a sequence that ``per_token`` does not apply to, such as the class token of an embedding of
+            patches.
     """
 
     macs: Macs
     window: int | None = None
     mask: Mask = CAUSAL
     name: str = ""
+    skips: int = 0
 
     @property
     def pattern(self) -> Mask:
@@ -116,9 +129,10 @@ def training_flops(blocks: Iterable[Block], head: Macs, *, once: Macs | None = N
 
 def add_up(blocks: Iterable[Block], head: Macs, flops_per_mac: int, *, once: Macs | None = None) -> TrainingFlops:
     """As :func:`training_flops`, with the FLOPs that a multiply-add of the blocks stands for."""
-    per_token, per_pair = head.per_token, Counter[Mask]()
+    per_token, per_pair, skipped = head.per_token, Counter[Mask](), 0
     for block in blocks:
         per_token += block.macs.per_token
+        skipped += block.macs.per_token * block.skips
         if block.macs.per_pair:
             per_pair[block.pattern] += block.macs.per_pair
     prefix = per_pair.pop(CAUSAL, 0)
@@ -128,5 +142,5 @@ def add_up(blocks: Iterable[Block], head: Macs, flops_per_mac: int, *, once: Mac
         flops_per_mac // 2 * prefix,
         tuple(sorted((mask.window, c) for mask, c in flops.items() if isinstance(mask, Sliding))),
         tuple((mask, c) for mask, c in flops.items() if not isinstance(mask, Sliding | Causal)),
-        flops_per_mac * once.per_token if once else 0,
+        flops_per_mac * ((once.per_token if once else 0) - skipped),
     )

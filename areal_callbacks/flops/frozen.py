@@ -49,7 +49,7 @@ def skip_weight_gradients(
             raise ValueError(f"a share of trained weights is from 0 to 1, not {share}")
     passing = list(accumulate((share > 0 for share in shares), lambda a, b: a or b, initial=input_gradients))
     scaled = [
-        Block(_passes(block.macs, share, passes), mask=block.pattern)
+        Block(_passes(block.macs, share, passes), mask=block.pattern, skips=block.skips)
         for block, share, passes in zip(blocks, shares, passing[1:], strict=True)
     ]
     return add_up(scaled, _passes(head, Fraction(trained_head), passing[-1]), FLOPS_PER_MAC)

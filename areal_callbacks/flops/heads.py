@@ -53,6 +53,10 @@ def number_of_labels(fields: Fields) -> int:
     return fields.integer("num_labels", default=len(labels) if labels else 2)
 
 
+_LANGUAGE_MODELS = ("LMHeadModel", "DoubleHeadsModel", "MTModel")
+"""What classes of language models end with that are not named after it (GPT-2, Marian)."""
+
+
 def heads_of(model_class: str, language_model: Head, fields: Fields, *, pooled: bool) -> Heads:
     """The head of a class of transformers.
 
@@ -64,6 +68,8 @@ def heads_of(model_class: str, language_model: Head, fields: Fields, *, pooled: 
             classifier), not by a score at every position (decoders).
     """
     hidden = fields.integer("hidden_size")
+    if model_class.endswith("ForImageClassification"):
+        return Heads(Macs(), projection(hidden, number_of_labels(fields)))
     if model_class.endswith(("ForSequenceClassification", "ForMultipleChoice")):
         labels = 1 if model_class.endswith("ForMultipleChoice") else number_of_labels(fields)
         classifier = projection(hidden, labels)
@@ -72,6 +78,6 @@ def heads_of(model_class: str, language_model: Head, fields: Fields, *, pooled: 
         return Heads(projection(hidden, number_of_labels(fields)))
     if model_class.endswith("ForQuestionAnswering"):
         return Heads(projection(hidden, 2))
-    if model_class.endswith("Model"):
+    if model_class.endswith("Model") and not model_class.endswith(_LANGUAGE_MODELS):
         return Heads(Macs())
     return Heads(language_model(fields))

@@ -9,7 +9,7 @@ from typing import Any
 from areal_callbacks.flops.blocks import Macs
 from areal_callbacks.flops.estimator import Block, TrainingFlops, training_flops
 from areal_callbacks.flops.fields import Fields
-from areal_callbacks.flops.heads import Head, heads_of, language_model_head
+from areal_callbacks.flops.heads import Head, Heads, heads_of, language_model_head
 from areal_callbacks.flops.layer_types import CHUNKED, FULL, SLIDING, Rule
 from areal_callbacks.flops.masks import BIDIRECTIONAL, CAUSAL, Band, Chunked, Mask, Sliding
 
@@ -54,6 +54,10 @@ class Stack:
         outside: what else the model has beside its layers.
         names: common name of a field → its name in this architecture's configuration.
         bidirectional: whether a token sees those after it.
+        causal_if: a field that makes an encoder causal.
+        once: what a sequence needs whatever its length, such as pooling; in ``per_token``.
+        prefix_sees_both_sides: ``use_bidirectional_attention`` concerns a prefix of images and prompt only, whose
+            length no configuration tells: counted is causal attention (PaliGemma's Gemma).
     """
 
     attention: Reader
@@ -66,6 +70,9 @@ class Stack:
     outside: Callable[[Fields], Iterable[Block]] | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     bidirectional: bool = False
+    causal_if: str = "is_decoder"
+    once: Head | None = None
+    prefix_sees_both_sides: bool = False
 
     def compile(self, config: Any, model_type: str, model_class: str = "") -> TrainingFlops:
         """Read a configuration once.
@@ -79,12 +86,22 @@ class Stack:
             ValueError: a field is missing or malformed; names the model type and the field.
         """
         fields = Fields(config, model_type, self.names)
-        heads = heads_of(model_class, self.head, fields, pooled=self.bidirectional)
-        return training_flops(self.blocks(fields), heads.per_token, once=heads.once)
+        heads = self.heads(fields, model_class)
+        once = (heads.once or Macs()) + self.once_of(fields)
+        return training_flops(self.blocks(fields), heads.per_token, once=once)
+
+    def heads(self, fields: Fields, model_class: str = "") -> Heads:
+        """What follows the layers of a class."""
+        return heads_of(model_class, self.head, fields, pooled=self.bidirectional)
+
+    def once_of(self, fields: Fields) -> Macs:
+        """What a sequence needs whatever its length."""
+        return self.once(fields) if self.once else Macs()
 
     def blocks(self, fields: Fields) -> list[Block]:
         """All blocks but the head, layer by layer."""
-        if not self.sees_both_sides(fields) and fields.get("use_bidirectional_attention") is True:
+        both_sides = self.sees_both_sides(fields) or self.prefix_sees_both_sides
+        if not both_sides and fields.get("use_bidirectional_attention") is True:
             raise fields.error("'use_bidirectional_attention' is set, and only causal attention is counted")
         found = [block for layer in self._layers(fields) for block in self._layer(layer)]
         return found + list(self.outside(fields) if self.outside else ())
@@ -104,19 +121,19 @@ class Stack:
         return [Layer(fields, index, kind) for index, kind in enumerate(kinds)]
 
     def sees_both_sides(self, fields: Fields) -> bool:
-        """Whether attention is bidirectional; encoders with ``is_decoder`` are causal."""
-        return self.bidirectional and not fields.get("is_decoder")
+        """Whether attention is bidirectional."""
+        return self.bidirectional and not fields.get(self.causal_if)
 
     def _layer(self, layer: Layer) -> Iterator[Block]:
         if layer.kind in self.mixers:
-            yield from _as_blocks(self.mixers[layer.kind](layer), layer.kind)
+            yield from as_blocks(self.mixers[layer.kind](layer), layer.kind)
         else:
             found = self.attention(layer)
             yield from [Block(found, mask=self._mask(layer), name="attention")] if isinstance(found, Macs) else found
         if self.feed_forward is not None:
             is_dense = self.dense is not None and self.is_dense is not None and self.is_dense(layer)
             found = self.dense(layer) if self.dense is not None and is_dense else self.feed_forward(layer)
-            yield from _as_blocks(found, "experts" if isinstance(found, Macs) and found.unused > 0 else "mlp")
+            yield from as_blocks(found, "experts" if isinstance(found, Macs) and found.unused > 0 else "mlp")
 
     def _mask(self, layer: Layer) -> Mask:
         fields, kind = layer.fields, layer.kind
@@ -133,7 +150,8 @@ class Stack:
         raise fields.error(f"'layer_types' holds {kind!r}; known are {known}")
 
 
-def _as_blocks(found: Macs | Iterable[Block], name: str, mask: Mask = CAUSAL) -> Iterable[Block]:
+def as_blocks(found: Macs | Iterable[Block], name: str, mask: Mask = CAUSAL) -> Iterable[Block]:
+    """What a :data:`Reader` returned as blocks; a plain sum gets the name and the mask."""
     return [Block(found, mask=mask, name=name)] if isinstance(found, Macs) else found
 
 

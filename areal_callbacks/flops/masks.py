@@ -45,14 +45,18 @@ class Sliding:
 
 @dataclass(frozen=True, slots=True)
 class Chunked:
-    """Causal within chunks of ``size`` tokens (Llama 4)."""
+    """Causal within chunks of ``size`` tokens (Llama 4).
+
+    With r tokens in the last chunk ``(L−r)·(size+1)/2 + r·(r+1)/2``.
+    """
 
     size: int
 
     def pairs(self, length: int) -> int:
         """Visited pairs."""
-        chunks, rest = divmod(length, self.size)
-        return chunks * self.size * (self.size + 1) // 2 + rest * (rest + 1) // 2
+        size = self.size
+        rest = length % size
+        return (length * (size + 1) - rest * (size - rest)) // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,28 @@ class Relative:
     def pairs(self, length: int) -> int:
         """Pairs of a token and a relative position."""
         return 2 * length * min(length, self.reach)
+
+
+@dataclass(frozen=True, slots=True)
+class Compressed:
+    """A query sees one key for every ``rate`` tokens that are complete by then, at most ``selected`` of them.
+
+    With t counted from 1 the t-th token sees ``min(t // rate, selected)``.
+    """
+
+    rate: int
+    selected: int | None = None
+
+    def pairs(self, length: int) -> int:
+        """Visited pairs."""
+        if self.selected is None or length // self.rate <= self.selected:
+            return self._all(length)
+        full = (self.selected + 1) * self.rate - 1
+        return self._all(full) + (length - full) * self.selected
+
+    def _all(self, length: int) -> int:
+        keys, rest = divmod(length, self.rate)
+        return self.rate * keys * (keys - 1) // 2 + keys * (rest + 1)
 
 
 CAUSAL = Causal()

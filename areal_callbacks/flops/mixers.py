@@ -24,6 +24,19 @@ def gated_delta_net(layer: Layer) -> Macs:
     )
 
 
+def gated_delta_net_2(layer: Layer) -> Macs:
+    """The delta rule with gates for each channel, under the fields of :func:`gated_delta_net` (Megatron's "gdn2")."""
+    fields = layer.fields
+    return blocks.gated_delta_net_2(
+        hidden_size=fields.integer("hidden_size"),
+        num_key_heads=fields.integer("linear_num_key_heads"),
+        num_value_heads=fields.integer("linear_num_value_heads"),
+        key_head_dim=fields.integer("linear_key_head_dim"),
+        value_head_dim=fields.integer("linear_value_head_dim"),
+        conv_kernel_size=fields.integer("linear_conv_kernel_dim"),
+    )
+
+
 def kimi_delta_attention(*, low_rank_gates: bool) -> Reader:
     """Kimi Delta Attention; ``low_rank_gates`` where decay and output gate pass a bottleneck of one head's width."""
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from areal_callbacks.flops.encoder_decoder import EncoderDecoder
+from areal_callbacks.flops.encoder_decoder import EncoderDecoderFlops
 from areal_callbacks.flops.estimator import checked_length
 from areal_callbacks.flops.fields import ABSENT, read_field
-from areal_callbacks.flops.layers import Stack
-from areal_callbacks.flops.models import ARCHITECTURES, WITHOUT_LANGUAGE_MODEL
+from areal_callbacks.flops.models import (
+    ARCHITECTURES,
+    TEXT_TOWERS,
+    WITHOUT_LANGUAGE_MODEL,
+    Architecture,
+)
 
-Estimator = Callable[[int], int | float]
-"""Training FLOPs of one sequence of the given length."""
+Estimator = Callable[..., int | float]
+"""Training FLOPs of one sequence of the given length; where :func:`takes_pairs`, of a source and a target."""
 
 Factory = Callable[[Any], Estimator]
 """Takes a configuration, returns an estimator."""
@@ -33,9 +38,33 @@ class CheckedEstimator:
     model_type: str
     estimate: Estimator
 
-    def __call__(self, length: int) -> int | float:
-        """FLOPs of one sequence of ``length`` tokens. Raises TypeError or ValueError for what is no length."""
-        return self.estimate(checked_length(length))
+    def __call__(self, length: int, target_length: int | None = None) -> int | float:
+        """FLOPs of one sequence, or of a source and a target. Raises TypeError or ValueError for what is no length."""
+        if target_length is None:
+            return self.estimate(checked_length(length))
+        return self.estimate(checked_length(length), checked_length(target_length))
+
+    @property
+    def takes_pairs(self) -> bool:
+        """Whether the formula needs the lengths of two sequences."""
+        try:
+            inspect.signature(self.estimate).bind(0)
+        except (TypeError, ValueError):
+            return _accepts_two(self.estimate)
+        return False
+
+
+def _accepts_two(estimate: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(estimate).bind(0, 0)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def takes_pairs(estimator: Estimator) -> bool:
+    """Whether an estimator needs the lengths of a source and a target to be right."""
+    return isinstance(estimator, EncoderDecoderFlops) or getattr(estimator, "takes_pairs", False) is True
 
 
 def register_flops_estimator(model_type: str, factory: Factory) -> None:
@@ -44,7 +73,8 @@ def register_flops_estimator(model_type: str, factory: Factory) -> None:
     Args:
         model_type: ``config.model_type`` of the models.
         factory: takes the configuration (of a composite model, the part whose model_type this is) and returns a
-            callable whose only input is the length of one sequence and whose result is its training FLOPs.
+            callable whose only input is the length of one sequence and whose result is its training FLOPs. For a
+            model of two sequences the callable takes both lengths, source and target.
 
     Raises:
         ValueError: model_type is empty.
@@ -91,7 +121,7 @@ def get_flops_estimator(config: Any, *, model_class: str = "") -> Estimator | No
     return None if architecture is None else architecture[1].compile(architecture[2], architecture[0], model_class)
 
 
-def find_architecture(config: Any) -> tuple[str, Stack | EncoderDecoder, Any] | None:
+def find_architecture(config: Any) -> tuple[str, Architecture, Any] | None:
     """The built-in architecture of a configuration; None if there is none.
 
     Returns:
@@ -119,7 +149,8 @@ def _model_type(config: Any) -> str:
 
 def _language_part(config: Any) -> Any:
     parts = (read_field(config, name) for name in ("text_config", "thinker_config"))
-    return next((part for part in parts if part is not ABSENT and part is not None), None)
+    found = next((part for part in parts if part is not ABSENT and part is not None), None)
+    return None if _model_type(found) in TEXT_TOWERS else found  # a text tower is no language model
 
 
 def _from_factory(model_type: str, config: Any) -> Estimator:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from areal_callbacks.flops.blocks import Macs
-from areal_callbacks.flops.estimator import Block, TrainingFlops
+from areal_callbacks.flops.estimator import TRAINING_FLOPS_PER_MAC, Block, TrainingFlops
 from areal_callbacks.flops.fallback import Matrix, find_matrices
 from areal_callbacks.flops.fields import Fields
 from areal_callbacks.flops.frozen import skip_weight_gradients
@@ -24,6 +24,8 @@ _FEED_FORWARD = re.compile(
     r"(^|\.)(mlp|ffn|feed_forward|\w*moe|experts?|shared_experts?|router|fc1|fc2|w1|w2|w3)\.|^(intermediate|output)\."
 )
 _ADAPTER = re.compile(r"\.lora_[A-Za-z_]+\.")
+_HEADS = re.compile(r"\b(classifier|score|qa_outputs|summary)\b")
+"""Names of transformers for heads that are no language model's."""
 _COPIED = ".original_module."
 """PEFT keeps the weights that ``modules_to_save`` replaces."""
 
@@ -73,7 +75,8 @@ def skip_frozen(model: nn.Module, config: Any, full: TrainingFlops, *, model_cla
         trained_head=_trained(_without_adapters(outside.head)) > 0,
         input_gradients=_needs_input_gradients(model) or any(matrix.is_trained for matrix in outside.inputs),
     )
-    return replace(estimate, once=full.once)
+    skipped = sum(one.block.macs.per_token * one.block.skips for one in shared)
+    return replace(estimate, once=estimate.once + full.once + TRAINING_FLOPS_PER_MAC * skipped)
 
 
 class _Outside(NamedTuple):
@@ -96,7 +99,8 @@ def _find_outside(model: nn.Module, layers: nn.ModuleList, config: Any) -> _Outs
     head = _find_head(model)
     inside, of_head = _ids(layers), set() if head is None else _ids(head)
     matrices = [m for m in find_matrices(model, config, embeddings=True) if m.key not in inside]
-    of_head = of_head or {m.key for m in matrices if not m.is_embedding}
+    named = {m.key for m in matrices if _HEADS.search(m.name)}
+    of_head = of_head or named or {m.key for m in matrices if not m.is_embedding}
     others = [m for m in matrices if m.key not in of_head and not m.is_embedding]
     inputs = [m for m in matrices if m.key not in of_head or m.is_embedding]
     return _Outside([m for m in matrices if m.key in of_head], inputs, others)

@@ -12,6 +12,8 @@ from areal_callbacks.flops.estimator import TRAINING_FLOPS_PER_MAC, Block
 from areal_callbacks.flops.fields import Fields
 from areal_callbacks.flops.layers import Stack
 from areal_callbacks.flops.registry import find_architecture
+from areal_callbacks.flops.sampled import Sampled
+from areal_callbacks.flops.two_towers import TwoTowers
 
 
 @dataclass(frozen=True)
@@ -89,23 +91,33 @@ class ModelWork:
         return self.flops / (6 * self.active_parameters * self.tokens) if self.tokens else 0.0
 
 
-def model_work(config: Any, length: int, target_length: int | None = None) -> ModelWork | None:
+def model_work(
+    config: Any, length: int, target_length: int | None = None, *, model_class: str = ""
+) -> ModelWork | None:
     """The work of one sequence by blocks, None for a type without a built-in formula.
 
     Args:
         config: as for :func:`~areal_callbacks.flops.registry.get_flops_estimator`.
         length: tokens of the sequence; of an encoder–decoder, of the source.
         target_length: tokens of the target; by default as many as the source has.
+        model_class: as there.
     """
     found = find_architecture(config)
     if found is None:
         return None
     model_type, architecture, part = found
     if isinstance(architecture, Stack):
-        return ModelWork(model_type, length, _pool(_stack_work(architecture, part, model_type, length)))
+        rows = _stack_work(architecture, part, model_type, length, model_class)
+        return ModelWork(model_type, length, _pool(rows))
+    if isinstance(architecture, Sampled):
+        rows = _sampled_work(architecture, part, model_type, length, model_class)
+        return ModelWork(model_type, length, _pool(rows))
     target = length if target_length is None else target_length
-    rows = _pool(_pair_work(architecture, part, model_type, length, target))
-    return ModelWork(model_type, length + target, rows)
+    if isinstance(architecture, TwoTowers):
+        rows = _towers_work(architecture, part, model_type, length, target)
+    else:
+        rows = _pair_work(architecture, part, model_type, length, target)
+    return ModelWork(model_type, length + target, _pool(rows))
 
 
 def _pool(rows: Iterable[BlockWork]) -> tuple[BlockWork, ...]:
@@ -115,26 +127,51 @@ def _pool(rows: Iterable[BlockWork]) -> tuple[BlockWork, ...]:
     return tuple(pooled.values())
 
 
-def _stack_work(stack: Stack, config: Any, model_type: str, length: int, *, side: str = "") -> Iterator[BlockWork]:
+def _stack_work(stack: Stack, config: Any, model_type: str, length: int, model_class: str) -> Iterator[BlockWork]:
     fields = Fields(config, model_type, stack.names)
-    for block in stack.blocks(fields):
-        yield block_work(block, length, side)
-    if side != "encoder ":
-        yield block_work(Block(stack.head(fields), name="head"), length, side)
+    heads = stack.heads(fields, model_class)
+    yield from _blocks_work([*stack.blocks(fields), Block(heads.per_token, name="head")], length)
+    yield from _once_work((heads.once or Macs()) + stack.once_of(fields), length)
+
+
+def _blocks_work(blocks: Iterable[Block], length: int, side: str = "") -> Iterator[BlockWork]:
+    return (block_work(block, length, side) for block in blocks)
+
+
+def _once_work(macs: Macs, length: int, side: str = "") -> Iterator[BlockWork]:
+    """What a sequence needs whatever its length, unless that is zero."""
+    if macs.per_token:
+        flops = TRAINING_FLOPS_PER_MAC * macs.per_token if length else 0
+        yield BlockWork(f"{side}pooled", 1, flops, 0, macs.active_weights, macs.weights)
 
 
 def block_work(block: Block, length: int, side: str = "") -> BlockWork:
     """The work of one block for a sequence of ``length`` tokens."""
     pairs = TRAINING_FLOPS_PER_MAC * block.macs.per_pair * block.pattern.pairs(length)
-    linear = TRAINING_FLOPS_PER_MAC * block.macs.per_token * length
+    linear = TRAINING_FLOPS_PER_MAC * block.macs.per_token * (length - block.skips if length else 0)
     macs = block.macs
     return BlockWork(f"{side}{block.name}", 1, linear + pairs, pairs, macs.active_weights, macs.weights)
 
 
+def _sampled_work(model: Sampled, config: Any, model_type: str, samples: int, model_class: str) -> Iterator[BlockWork]:
+    for convolution in model.convolutions(Fields(config, model_type)):
+        samples, macs = convolution.outputs(samples), convolution.macs
+        yield BlockWork("convolutions", 1, TRAINING_FLOPS_PER_MAC * macs * samples, 0, macs, macs)
+    yield from _stack_work(model.stack, config, model_type, samples, model_class)
+
+
+def _towers_work(model: TwoTowers, config: Any, model_type: str, image: int, text: int) -> Iterator[BlockWork]:
+    sides = zip(model.towers(config, model_type), (image, text), ("image ", "text "), strict=True)
+    for (stack, fields, once), length, side in sides:
+        yield from _blocks_work(stack.blocks(fields), length, side)
+        yield from _once_work(once, length, side)
+
+
 def _pair_work(model: EncoderDecoder, config: Any, model_type: str, source: int, target: int) -> Iterator[BlockWork]:
-    yield from _stack_work(model.encoder, config, model_type, source, side="encoder ")
-    yield from _stack_work(model.decoder, config, model_type, target, side="decoder ")
-    fields = Fields(config, model_type, model.decoder.names)
+    encoder, fields = (Fields(config, model_type, stack.names) for stack in (model.encoder, model.decoder))
+    yield from _blocks_work(model.encoder.blocks(encoder), source, "encoder ")
+    head = Block(model.decoder.head(fields), name="head")
+    yield from _blocks_work([*model.decoder.blocks(fields), head], target, "decoder ")
     layers, cross = model.cross_attention(fields)
     pairs = TRAINING_FLOPS_PER_MAC * layers * cross.per_pair * source * target
     linear = TRAINING_FLOPS_PER_MAC * layers * cross.per_token * (target + (source if target else 0))

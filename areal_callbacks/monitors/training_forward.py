@@ -1,17 +1,19 @@
-"""The one rule for which forwards are training forwards, and what a forward was given."""
+"""The one rule for which forwards are training forwards, and which of them consume a batch."""
 
 from __future__ import annotations
 
 import functools
-import inspect
-from collections.abc import Callable, Generator, Iterable, Mapping
+import sys
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
 from torch import nn
-from torch.utils.module_tracker import ModuleTracker
 
 from areal_callbacks.monitors.captured import is_captured
+from areal_callbacks.monitors.consumers import Entry, Kind, find_entries, is_embedding
+from areal_callbacks.monitors.forward_inputs import Inputs, positional_names, read_inputs
+from areal_callbacks.monitors.recomputation import is_recomputation
 from areal_callbacks.safety.door import Observer
 from areal_callbacks.safety.hooks import Attachments
 
@@ -19,27 +21,58 @@ from areal_callbacks.safety.hooks import Attachments
 class ForwardListener(Protocol):
     """Told about training forwards."""
 
-    def on_forward(self) -> None:
-        """A training forward begins."""
+    def on_forward(self, module: nn.Module) -> None:
+        """A training forward of this module begins."""
 
-    def on_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
-        """What a model was given: nested models first, the outermost module at last. Says if that was enough."""
+    def on_consumed(self, kind: Kind, call: ForwardCall) -> None:
+        """A module has consumed its inputs in a training forward."""
+
+    def on_outermost(self, call: ForwardCall, *, has_models: bool) -> None:
+        """The training forward of what the loop calls has ended; models in it have told what they consumed."""
 
 
-_BACKWARD = ModuleTracker()
+class ForwardCall:
+    """A call in progress.
+
+    Attributes:
+        entry: whose.
+        trains: in training mode, with gradients, for the first time, and not traced.
+        args: as given.
+        kwargs: as given.
+        inputs: the same by name; empty if it does not train.
+        outer: the call that it is made in, if that is watched.
+        consumed: what it, or a call inside it, has consumed.
+        embedded: the shapes of what was looked up in embeddings, where no model consumes text.
+    """
+
+    __slots__ = ("args", "consumed", "embedded", "entry", "error", "inputs", "kwargs", "outer", "trains")
+
+    def __init__(
+        self, entry: Entry, outer: ForwardCall | None, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, trains: bool
+    ) -> None:
+        self.entry, self.outer, self.trains = entry, outer, trains
+        self.consumed: set[Kind] = set()
+        self.embedded: set[torch.Size] = set()
+        self.error = sys.exc_info()[1]
+        self.args, self.kwargs = (args, kwargs) if trains else ((), {})
+        self.inputs = read_inputs(entry.names, args, kwargs) if trains else Inputs({})
+
+    def with_outer(self) -> dict[str, Any]:
+        """The inputs by name, with those of the calls around it that it was not given."""
+        outer = {} if self.outer is None else self.outer.with_outer()
+        return {**outer, **{name: value for name, value in self.inputs.named.items() if value is not None}}
 
 
 class TrainingForward(Observer):
     """Knows, while a forward runs, whether it is one that trains.
 
-    Asked where a model is entered: training mode, gradients enabled, not a recomputation inside backward, not traced.
-    So evaluation, ``no_grad`` forwards, generation and activation recomputation do not count, and what runs inside a
-    counting forward does, also under reentrant checkpointing, which hides the gradients from inner modules.
+    Asked where a model is entered: training mode, gradients enabled, not a recomputation, not traced. So evaluation,
+    ``no_grad`` forwards, generation and activation recomputation do not count, and what runs inside a counting forward
+    does, also under reentrant checkpointing, which hides the gradients from inner modules. A model inside another
+    decides for itself: a reference model runs under ``no_grad`` inside a training step.
 
-    Two kinds of entries are watched: the outermost module that the loop calls, and inside it the models that take their
-    inputs by keyword. Such a model decides for itself (a reference model runs under ``no_grad`` inside a training step)
-    and knows its inputs best; the outermost arguments are offered to the listener only if no model inside could tell: a
-    strategy may call the outermost module with the raw batch.
+    Every training call of the innermost model that takes a kind of input consumes it once; a call that raises consumes
+    nothing.
 
     Attributes:
         active: inside a training forward now. Read by counting operators at run time.
@@ -53,10 +86,10 @@ class TrainingForward(Observer):
         self.forwards = 0
         self._ignoring = False
         self._listener = listener
-        self._roots: list[nn.Module] = []
+        self._entries: dict[nn.Module, Entry] = {}
         self._without_inputs: set[nn.Module] = set()
-        self._outermost: _Entry | None = None
-        self._model: _Entry | None = None
+        self._has_models: dict[nn.Module, bool] = {}
+        self._call: ForwardCall | None = None
         self._attachments = Attachments(self)
 
     def attach(self, roots: Iterable[nn.Module], *, inputs_of: Iterable[nn.Module] | None = None) -> None:
@@ -64,25 +97,58 @@ class TrainingForward(Observer):
 
         Args:
             roots: the outermost modules.
-            inputs_of: the roots whose arguments are offered to the listener; all by default.
+            inputs_of: the roots whose inputs the listener is told; all by default.
         """
         roots = list(roots)
         readable = set(roots if inputs_of is None else inputs_of)
         for root in roots:
-            self._roots.append(root)
+            entries = find_entries(root)
+            self._has_models[root] = _has_text(entries)
             if root not in readable:
-                self._without_inputs.update((root, *_find_nested_models(root)))
-            for module in (root, *_find_nested_models(root)):
-                if module._compiled_call_impl is None:
-                    self._attachments.hook(module.register_forward_pre_hook, self._before_eager, with_kwargs=True)
-                    self._attachments.hook(module.register_forward_hook, self._after_eager, always_call=True)
-                else:  # module.compile() traces the hooks: stay outside of what was compiled
-                    self._wrap(module, "_compiled_call_impl")
+                self._without_inputs.update(entry.module for entry in entries)
+            for entry in entries:
+                self._watch(entry)
+            if not self._has_models[root]:
+                self._watch_embeddings(root)
+
+    def _watch_embeddings(self, root: nn.Module) -> None:
+        """Where no model consumes text, tokens are what an embedding is given."""
+        for module in root.modules():
+            if is_embedding(module):
+                self._attachments.hook(module.register_forward_pre_hook, self._see_embedded)
+
+    def _see_embedded(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if torch.compiler.is_compiling() or self._call is None or not args or not isinstance(args[0], torch.Tensor):
+            return
+        *_, outermost = self._open_calls()
+        outermost.embedded.add(args[0].shape)
+
+    def _watch(self, entry: Entry) -> None:
+        module = entry.module
+        if module in self._entries:
+            return
+        self._entries[module] = entry
+        if module._compiled_call_impl is None:
+            self._attachments.hook(module.register_forward_pre_hook, self._before_eager, with_kwargs=True)
+            self._attachments.hook(module.register_forward_hook, self._after_eager, always_call=True)
+            self._attachments.wrap(module, "compile", functools.partial(self._around_compile, module))
+        else:
+            self._stay_outside(entry)
+
+    def _stay_outside(self, entry: Entry) -> None:
+        """``module.compile()`` traces the hooks, which then are silent."""
+        self._wrap(entry, "_compiled_call_impl")
+
+    def _around_compile(self, module: nn.Module, /, *args: Any, **kwargs: Any) -> Generator[None]:
+        yield
+        if module._compiled_call_impl is not None:
+            self._entries[module] = find_entries(module)[0]
+            self._stay_outside(self._entries[module])
 
     def attach_method(self, module: nn.Module, name: str) -> None:
         """Treat a call of ``module.<name>`` as a forward of the module, for hosts that do not use ``__call__``."""
-        self._roots.append(module)
-        self._wrap(module, name)
+        self._has_models[module] = _has_text(find_entries(module))
+        self._wrap(Entry(module, positional_names(module, name), frozenset()), name)
 
     def ignore_calls(self, owner: object, name: str) -> None:
         """No forward inside a call of ``owner.<name>`` trains, whatever it looks like: a host tries out shapes, say."""
@@ -97,99 +163,76 @@ class TrainingForward(Observer):
 
     def detach(self) -> None:
         self._attachments.undo()
-        self._roots.clear()
+        self._entries.clear()
+        self._has_models.clear()
         self._without_inputs.clear()
-        self._outermost, self._model, self.active = None, None, False
+        self._call, self.active = None, False
 
-    def _wrap(self, module: nn.Module, name: str) -> None:
-        self._attachments.wrap(module, name, functools.partial(self._around, module))
+    def _wrap(self, entry: Entry, name: str) -> None:
+        self._attachments.wrap(entry.module, name, functools.partial(self._around, entry))
 
     def _before_eager(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not torch.compiler.is_compiling():
-            self._before(module, args, kwargs)
+        if torch.compiler.is_compiling():
+            return
+        entry = self._entries.get(module)  # none for the copy of a module on another device
+        if entry is not None:
+            self._enter(entry, args, kwargs)
 
     def _after_eager(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        if not torch.compiler.is_compiling():
-            self._after(module)
+        if torch.compiler.is_compiling():
+            return
+        entry = self._entries.get(module)
+        if entry is not None:
+            self._leave(entry)
 
-    def _around(self, module: nn.Module, /, *args: Any, **kwargs: Any) -> Generator[None]:
-        self._before(module, args, kwargs)
+    def _around(self, entry: Entry, /, *args: Any, **kwargs: Any) -> Generator[None]:
+        self._enter(entry, args, kwargs)
         try:
             yield
         finally:
-            self._after(module)
+            self._leave(entry)
 
-    def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        # A root is nested in nothing, so it also repairs what an interrupted forward left open (torch calls no hook for
-        # KeyboardInterrupt).
-        if self._outermost is None or self._outermost.module is module or module in self._roots:
-            self._outermost, self._model = _Entry(module, args, kwargs), None
-            self._enter(self._outermost)
-        if not _takes_model_inputs(module):
+    def _enter(self, entry: Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        outer = self._open_call(entry)
+        trains = entry.module.training and torch.is_grad_enabled() and not self._ignoring
+        trains = trains and not is_recomputation() and not is_captured()
+        self.forwards += trains and not (outer is not None and outer.trains)
+        self._call = ForwardCall(entry, outer, args, kwargs, trains=trains)
+        self.active = trains
+        if trains and self._listener is not None:
+            self._listener.on_forward(entry.module)
+
+    def _open_call(self, entry: Entry) -> ForwardCall | None:
+        """Where a call of this entry is made; it may still be open: torch calls no hook for KeyboardInterrupt."""
+        again = next((call for call in self._open_calls() if call.entry is entry), None)
+        return self._call if again is None else again.outer
+
+    def _open_calls(self) -> Iterator[ForwardCall]:
+        call = self._call
+        while call is not None:
+            yield call
+            call = call.outer
+
+    def _leave(self, entry: Entry) -> None:
+        call = next((call for call in self._open_calls() if call.entry is entry), None)
+        if call is None:
             return
-        if self._model is None:
-            self._model = _Entry(module, args, kwargs)
-            self._enter(self._model)
-        if self._model.trains and not self._model.is_read and module not in self._without_inputs:
-            if isinstance(self._outermost.module, nn.DataParallel):  # a replica is given a part of the batch
-                return
-            self._model.is_read = self._offer((), _by_name(module, args, kwargs), last=False)
-            self._outermost.is_read |= self._model.is_read
+        self._call = call.outer
+        self.active = call.outer is not None and call.outer.trains
+        if call.trains and sys.exc_info()[1] is call.error and self._listener is not None:
+            self._consume(call, self._listener)
 
-    def _enter(self, entry: _Entry) -> None:
-        began = self.active
-        entry.trains = entry.trains and not self._ignoring
-        self.active = entry.trains
-        self.forwards += self.active and not began
-        if self.active and not began and self._listener is not None:
-            self._listener.on_forward()
-
-    def _after(self, module: nn.Module) -> None:
-        if self._outermost is None:
+    def _consume(self, call: ForwardCall, listener: ForwardListener) -> None:
+        if call.entry.module in self._without_inputs:
             return
-        if self._model is not None and module is self._model.module:
-            self._model, self.active = None, self._outermost.trains
-        if module is self._outermost.module:
-            if self._outermost.trains and not self._outermost.is_read and module not in self._without_inputs:
-                self._offer(self._outermost.args, self._outermost.kwargs, last=True)
-            self._outermost, self._model, self.active = None, None, False
-
-    def _offer(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
-        return self._listener is None or self._listener.on_inputs(args, kwargs, last=last)
+        for kind in call.entry.consumes - call.consumed:
+            call.consumed.add(kind)
+            listener.on_consumed(kind, call)
+        if call.outer is not None:
+            call.outer.consumed |= call.consumed
+        else:
+            listener.on_outermost(call, has_models=self._has_models.get(call.entry.module, True))
 
 
-class _Entry:
-    """A call in progress: whether it trains, and whether its inputs could be read."""
-
-    def __init__(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        self.module = module
-        is_trainable = module.training and torch.is_grad_enabled()
-        self.trains = is_trainable and not _is_recomputation() and not is_captured()
-        self.is_read = False
-        self.args, self.kwargs = (args, kwargs) if self.trains else ((), {})
-
-
-def _is_recomputation() -> bool:
-    """Inside backward, except where reentrant checkpointing of the whole model makes it the forward with gradients."""
-    if not _BACKWARD.is_bw:
-        return False
-    node = torch._C._current_autograd_node()
-    return node is None or not node.name().endswith("CheckpointFunctionBackward")
-
-
-def _find_nested_models(root: nn.Module) -> list[nn.Module]:
-    return [module for module in root.modules() if module is not root and _takes_model_inputs(module)]
-
-
-def _takes_model_inputs(module: nn.Module) -> bool:
-    """A model of the Transformers kind: it has a configuration and takes its inputs by keyword."""
-    return hasattr(module, "base_model_prefix") and ("config" in vars(module) or hasattr(type(module), "config"))
-
-
-def _by_name(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**dict(zip(_parameter_names(type(module).forward), args)), **kwargs} if args else kwargs
-
-
-@functools.lru_cache(maxsize=64)
-def _parameter_names(forward: Callable[..., Any]) -> tuple[str, ...]:
-    return tuple(inspect.signature(forward).parameters)[1:]
+def _has_text(entries: Iterable[Entry]) -> bool:
+    return any("text" in entry.consumes for entry in entries)

@@ -24,6 +24,8 @@ class PolicyBatch:
         rollout_logp: ``[B, T]`` float: those of the rollout engine. The mismatch needs both.
         advantages: ``[B, T]`` float, or ``[B]`` for one per sequence.
         versions: ``[B, T]`` integer: the policy version that sampled each token, negative where none did.
+        mask_at_predictions: all but the versions stand at the positions that predict the tokens, one to the left, as in
+            AReaL. None: as the versions tell, see :func:`~areal_callbacks.ppo.positions.is_at_predictions`.
         current_version: the last published version. Staleness needs both.
         attention_mask: ``[B, S]`` 0/1: tokens of prompts and responses. If None, every position of ``mask`` is a
             token, and lengths that are not given are not recorded.
@@ -31,8 +33,8 @@ class PolicyBatch:
         final_reward: ``[B, T]`` float: the reward that advantages are computed from.
         task_reward: ``[B]`` float: the score of a sequence.
         scored: ``[B]`` 0/1: sequences that have a task reward; None for all.
-        prompt_len: ``[B]`` integer or float: tokens of the prompt; if None, tokens of ``attention_mask`` that are not
-            in ``mask``.
+        prompt_len: ``[B]`` integer or float: tokens before the first generated one; if None, those of
+            ``attention_mask``, whose last position is taken for that of ``mask``.
         seq_len: ``[B]`` integer or float: tokens of prompt and response; if None, those of ``attention_mask``.
         no_eos: ``[B]`` 0/1: sequences that were cut off before they ended.
 
@@ -46,6 +48,7 @@ class PolicyBatch:
     rollout_logp: Tensor | None = None
     advantages: Tensor | None = None
     versions: Tensor | None = None
+    mask_at_predictions: bool | None = None
     current_version: int | None = None
     attention_mask: Tensor | None = None
     kl_rewards: Tensor | None = None
@@ -73,5 +76,6 @@ class PolicyBatch:
 
     def _check_attention_mask(self) -> None:
         mask, sequences = self.attention_mask, len(self.mask)
-        if mask is not None and (mask.dim() != 2 or len(mask) != sequences):
-            raise ValueError(f"attention_mask has shape {list(mask.shape)}, expected [{sequences}, positions]")
+        if mask is not None and (mask.dim() != 2 or len(mask) != sequences or mask.shape[1] < self.mask.shape[1]):
+            expected = f"[{sequences}, {self.mask.shape[1]} or more]"
+            raise ValueError(f"attention_mask has shape {list(mask.shape)}, expected {expected}")

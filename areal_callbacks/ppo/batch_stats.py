@@ -7,6 +7,7 @@ from torch import Tensor
 
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.ppo.batch import PolicyBatch
+from areal_callbacks.ppo.positions import count_prompt_tokens, is_at_predictions
 from areal_callbacks.ppo.rows import enter_scope, record_counts
 from areal_callbacks.ppo.tensors import drop_missing, move, to_bool
 
@@ -53,6 +54,12 @@ def _find_lengths(batch: PolicyBatch) -> dict[str, Tensor | None]:
     prompt_len, seq_len = batch.prompt_len, batch.seq_len
     if batch.attention_mask is not None and seq_len is None:
         seq_len = to_bool(batch.attention_mask).sum(-1)
-        if prompt_len is None:
-            prompt_len = seq_len - move(to_bool(batch.mask).sum(-1), seq_len.device)
+    if batch.attention_mask is not None and prompt_len is None:
+        prompt_len = count_prompt_tokens(batch.attention_mask, batch.mask, _is_at_predictions(batch))
     return {"prompt_len": prompt_len, "seq_len": seq_len}
+
+
+def _is_at_predictions(batch: PolicyBatch) -> Tensor | bool:
+    if batch.mask_at_predictions is None and batch.versions is not None:
+        return is_at_predictions(batch.mask, batch.versions)
+    return bool(batch.mask_at_predictions)

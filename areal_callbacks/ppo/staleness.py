@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import ReduceType
+from areal_callbacks.ppo.positions import align_versions
 from areal_callbacks.ppo.rows import enter_scope, record_counts
 from areal_callbacks.ppo.tensors import check_per_token, move, to_bool, to_float64_device
 
@@ -19,7 +19,7 @@ def log_version_stats(
     current_version: int,
     tracker: StatsTracker | None = None,
     *,
-    mask_at_predictions: bool = False,
+    mask_at_predictions: bool | None = None,
 ) -> None:
     """Record ``ppo_actor/update/version_stats/``; once per update, over the batch before any filtering.
 
@@ -40,14 +40,14 @@ def log_version_stats(
         current_version: the last published version.
         tracker: None for the default tracker.
         mask_at_predictions: the mask was moved to the positions that predict the tokens, one to the left, while the
-            versions are still at the tokens. They are moved here, in a copy.
+            versions are still at the tokens, as in AReaL. They are moved here, in a copy. None: as the versions tell,
+            see :func:`~areal_callbacks.ppo.positions.is_at_predictions`.
 
     Raises:
         ValueError: the shapes differ.
     """
     check_per_token(mask, versions=versions)
-    versions = _shift_to_predictions(versions) if mask_at_predictions else versions
-    versions = to_float64_device(versions).long()
+    versions = align_versions(to_float64_device(versions), mask, mask_at_predictions).long()
     valid = move(to_bool(mask), versions.device) & (versions >= 0)
     with enter_scope(tracker, "update/version_stats") as tracker:
         record_counts(tracker, n_valid_generated_tokens=valid)
@@ -60,10 +60,3 @@ def _record_ages(tracker: StatsTracker, valid: Tensor, age: Tensor) -> None:
     tracker.stat_compact(valid, ReduceType.AVG, **fractions, **{f"{key}_avg": age for key in _AGE_KEYS})
     tracker.stat_compact(valid, ReduceType.MIN, **{f"{key}_min": age for key in _AGE_KEYS})
     tracker.stat_compact(valid, ReduceType.MAX, **{f"{key}_max": age for key in _AGE_KEYS})
-
-
-def _shift_to_predictions(versions: Tensor) -> Tensor:
-    """A copy moved one position to the left; the last position predicts nothing and gets -1."""
-    shifted = torch.roll(versions.detach(), -1, -1)
-    shifted[..., -1:] = -1
-    return shifted

@@ -16,7 +16,7 @@ from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import ReduceType
 from areal_callbacks.ppo.quantiles import quantiles
 from areal_callbacks.ppo.ratios import token_ratios
-from areal_callbacks.ppo.rows import record_means
+from areal_callbacks.ppo.rows import mean_rows, record_means
 from areal_callbacks.ppo.tails import ABOVE, OUTSIDE, subtract_above
 from areal_callbacks.ppo.token_sums import TokenSums
 
@@ -35,6 +35,19 @@ def record_token_metrics(tracker: StatsTracker, totals: TokenSums) -> None:
     means |= {name: count + invalid for name, count in tails.items()}
     record_means(tracker, means, sums["count"])
     tracker.summaries(ReduceType.AVG_MIN_MAX, **_make_extrema_rows(totals))
+
+
+def record_finite_metrics(tracker: StatsTracker, totals: TokenSums) -> None:
+    """Record the specified metrics of tokens that are all finite below ``finite/``, and their number."""
+    sums = totals.sums
+    means = _name_specified(sums) | _pick(sums, OUTSIDE)
+    for irregular in ("nonfinite_logp_fraction", "kl_k3_overflow_fraction"):
+        del means[irregular]
+    with tracker.scope("finite"):
+        record_means(tracker, means, sums["count"])
+        tracker.summaries(ReduceType.AVG_MIN_MAX, **_make_extrema_rows(totals))
+        number = mean_rows({"n_valid_tokens": torch.zeros_like(sums["count"])}, sums["count"])
+        tracker.summaries(ReduceType.DENOMINATOR, **number)
 
 
 def _pick(sums: dict[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:

@@ -59,6 +59,15 @@ def sum_tokens(chunk: LogpChunk, *, extended: bool) -> TokenSums:
     return TokenSums(sums, *_find_extrema(tokens), count_by_magnitude(tokens.abs_diff, tokens.mask))
 
 
+def sum_finite(chunk: LogpChunk, sums: TokenSums) -> TokenSums:
+    """Sum the tokens of a chunk whose two log-probabilities are finite; ``sums`` is what all its tokens add up to."""
+    if chunk.mask is None and sums.sums["nonfinite"] == 0:
+        return sums._replace(magnitudes=None)
+    finite = torch.isfinite(chunk.trainer_logp) & torch.isfinite(chunk.rollout_logp)
+    mask = finite if chunk.mask is None else finite & chunk.mask
+    return sum_tokens(chunk._replace(mask=mask), extended=False)
+
+
 def add_sums(parts: Sequence[TokenSums]) -> TokenSums:
     """Add the sums of one or more chunks, all of them extended or none."""
     sums, minima, maxima, magnitudes = zip(*parts)
@@ -67,9 +76,10 @@ def add_sums(parts: Sequence[TokenSums]) -> TokenSums:
 
 
 def _reduce(parts: Sequence[dict[str, Tensor]], operation: Callable[..., Tensor]) -> dict[str, Tensor]:
-    """Join the float64 ``[]`` of equal names in as few operations as if there were one name."""
-    values = torch.stack([torch.stack(list(part.values())) for part in parts])
-    return dict(zip(parts[0], operation(values, 0).unbind()))
+    """Join the float64 ``[]`` of names that all have in as few operations as if there were one name."""
+    names = min(parts, key=len).keys()
+    values = torch.stack([torch.stack([part[name] for name in names]) for part in parts])
+    return dict(zip(names, operation(values, 0).unbind()))
 
 
 def _compare(chunk: LogpChunk) -> _Tokens:

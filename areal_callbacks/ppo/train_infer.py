@@ -8,11 +8,12 @@ from torch import Tensor
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.ppo.groups import log_by_advantage, log_by_age
 from areal_callbacks.ppo.logp import align, split_valid
+from areal_callbacks.ppo.positions import align_versions
 from areal_callbacks.ppo.rows import enter_scope, record_counts
 from areal_callbacks.ppo.sequences import log_sequence_stats
 from areal_callbacks.ppo.tensors import check_per_token
-from areal_callbacks.ppo.token_metrics import record_token_metrics
-from areal_callbacks.ppo.token_sums import add_sums, sum_tokens
+from areal_callbacks.ppo.token_metrics import record_finite_metrics, record_token_metrics
+from areal_callbacks.ppo.token_sums import add_sums, sum_finite, sum_tokens
 
 
 def log_train_inference_stats(
@@ -24,6 +25,7 @@ def log_train_inference_stats(
     extended: bool = True,
     versions: Tensor | None = None,
     current_version: int | None = None,
+    mask_at_predictions: bool | None = None,
     advantages: Tensor | None = None,
 ) -> None:
     """Record ``ppo_actor/train_infer/`` for d = log p_trainer - log p_rollout on valid generated tokens.
@@ -52,13 +54,20 @@ def log_train_inference_stats(
     chi2_seq, log1p_chi2_seq                     E[exp 2Σd] - 1, and the logarithm of E[exp 2Σd]            derived
     by_age/{0,1,2,3_plus}/{logp_abs_diff,kl_k3}  means over tokens of that staleness                        tokens
     by_advantage/{positive,negative,zero}/{…}    the same means over tokens of that advantage               tokens
+    finite/logp_diff/{avg,min,max}               the same of tokens with two finite log-probabilities       tokens
+    finite/logp_abs_diff/{avg,min,max}           likewise, as all below                                     tokens
+    finite/logp_diff_squared                     mean of d²                                                 tokens
+    finite/{trainer,rollout}_nll                 mean of -log p                                             tokens
+    finite/{kl_k1,kl_k2,kl_k3}                   means of -d, d²/2, exp(d) - 1 - d                          tokens
+    finite/ratio_outside_{t}                     fraction with |d| > log t                                  tokens
+    finite/n_valid_tokens                        number of such tokens                                      sum
     ===========================================  =========================================================  ==========
 
     From ``ratio_above`` on they are extensions. Everything is computed in float64 from the masked tokens, in constant
     memory, and pooled over batches and ranks. If a valid token has a log-probability that is not finite, tails and
-    quantiles are NaN. Nothing waits for an accelerator. The sources of the formulas are in the modules
-    :mod:`~areal_callbacks.ppo.token_metrics`, :mod:`~areal_callbacks.ppo.tails`, :mod:`~areal_callbacks.ppo.quantiles`
-    and :mod:`~areal_callbacks.ppo.ratios`.
+    quantiles are NaN; those below ``finite/`` go on. Nothing waits for an accelerator. The sources of the formulas are
+    in the modules :mod:`~areal_callbacks.ppo.token_metrics`, :mod:`~areal_callbacks.ppo.tails`,
+    :mod:`~areal_callbacks.ppo.quantiles` and :mod:`~areal_callbacks.ppo.ratios`.
 
     Args:
         trainer_logp: the trainer's log-probabilities of the sampled tokens; any shape and float dtype.
@@ -67,8 +76,10 @@ def log_train_inference_stats(
             metrics need two or more dimensions.
         tracker: None for the default tracker. Its current scope is ignored.
         extended: also the extensions.
-        versions: policy version that sampled each token, aligned with the mask; negative for none.
+        versions: policy version that sampled each token, negative for none; of the mask's shape.
         current_version: the version that the trainer now holds.
+        mask_at_predictions: the versions stand at the tokens, all else at the positions that predict them, one to the
+            left. None: as the versions tell, see :func:`~areal_callbacks.ppo.positions.is_at_predictions`.
         advantages: per token, aligned with the mask.
 
     Raises:
@@ -79,11 +90,14 @@ def log_train_inference_stats(
     logp = align(trainer_logp, rollout_logp, mask)
     with torch.no_grad(), enter_scope(tracker, "train_infer") as tracker:
         record_counts(tracker, n_valid_tokens=logp.mask)
-        chunks = [sum_tokens(chunk, extended=extended) for chunk in split_valid(logp)]
-        if not chunks:
+        chunks = list(split_valid(logp))
+        sums = [sum_tokens(chunk, extended=extended) for chunk in chunks]
+        if not sums:
             return
-        record_token_metrics(tracker, add_sums(chunks))
+        record_token_metrics(tracker, add_sums(sums))
         if extended:
+            record_finite_metrics(tracker, add_sums([sum_finite(*pair) for pair in zip(chunks, sums)]))
+            versions = None if versions is None else align_versions(versions, mask, mask_at_predictions)
             log_sequence_stats(tracker, logp)
             log_by_age(tracker, logp, versions, current_version)
             log_by_advantage(tracker, logp, advantages)

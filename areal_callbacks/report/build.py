@@ -6,19 +6,26 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from areal_callbacks.report.history import read_history
+from areal_callbacks.report.history import read_history, read_trainings
 from areal_callbacks.report.locate import find_metrics, name_runs
 from areal_callbacks.report.page import render
 from areal_callbacks.report.payload import make_payload
 
 
-def build_report(paths: Sequence[str | Path], output: str | Path, *, names: Sequence[str] | None = None) -> Path:
+def build_report(
+    paths: Sequence[str | Path],
+    output: str | Path,
+    *,
+    names: Sequence[str] | None = None,
+    every_training: bool = False,
+) -> Path:
     """Write one self-contained HTML file about one run, or about several to compare.
 
     Args:
         paths: of each run, its metrics.jsonl, the folder of that, or a host's output folder.
         output: the file to write; an older one is replaced once the new one is complete.
         names: of the runs, in their order; by default those of their folders.
+        every_training: of a folder that was used again, or by the trials of a search, all; by default the last.
 
     Returns:
         ``output``.
@@ -32,7 +39,11 @@ def build_report(paths: Sequence[str | Path], output: str | Path, *, names: Sequ
     if names is not None and len(names) != len(paths):
         raise ValueError(f"names: {len(names)} for {len(paths)} runs: {', '.join(map(repr, names))}")
     files = [find_metrics(path) for path in paths]
-    histories = [read_history(file, name) for file, name in zip(files, names or name_runs(files))]
+    named = zip(files, names or name_runs(files))
+    if every_training:
+        histories = [history for file, name in named for history in read_trainings(file, name)]
+    else:
+        histories = [read_history(file, name) for file, name in named]
     title = " · ".join(history.name for history in histories)
     return _replace(Path(output), render(make_payload(histories), f"{title} · training report"))
 

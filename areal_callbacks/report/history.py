@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 from areal_callbacks.core.balance import max_over_ideal
 from areal_callbacks.core.names import MAX_OVER_IDEAL_MAX, name_max_over_ideal
 from areal_callbacks.report.snapshots import Snapshot, SnapshotPool
-from areal_callbacks.writers.jsonl import ExpertLoadsRecord, MetricsRecord, Record, RunRecord, read_metrics
+from areal_callbacks.writers.metrics_file import ExpertLoadsRecord, MetricsRecord, Record, RunRecord, read_metrics
+from areal_callbacks.writers.trainings import number_trainings
 
 
 @dataclass
@@ -51,29 +52,67 @@ class History:
 
 
 def read_history(path: str | Path, name: str) -> History:
-    """The run in a metrics.jsonl.
+    """The run in a metrics.jsonl; of several trainings the last.
 
     A resumed run repeats the steps since its checkpoint: from its first step on, what an earlier start wrote is left
     out. Of a step that one start wrote twice, the later value of each key counts.
 
     Raises:
-        ValueError: a line is corrupt; see :func:`~areal_callbacks.writers.jsonl.read_metrics`.
+        ValueError: there are more than 200,000 keys, or a line is corrupt; see
+            :func:`~areal_callbacks.writers.metrics_file.read_metrics`.
     """
-    reader = _Reader()
-    for record in read_metrics(path):
+    reader, current = _Reader(), 0
+    for training, record in number_trainings(read_metrics(path)):
+        if training != current:
+            reader, current = _Reader(), training
         reader.add(record)
     return reader.history(name)
 
 
-class _Reader:
-    """Columns instead of a dictionary a step: a long run stays small."""
+def read_trainings(path: str | Path, name: str) -> list[History]:
+    """Every training in a metrics.jsonl, read like the last one by :func:`read_history`; numbered from 1."""
+    readers: dict[int, _Reader] = {}
+    for training, record in number_trainings(read_metrics(path)):
+        readers.setdefault(training, _Reader()).add(record)
+    if len(readers) == 1:
+        return [readers[0].history(name)]
+    return [reader.history(f"{name} ({number})") for number, reader in enumerate(readers.values(), 1)]
+
+
+MOST_SERIES = 200_000
+
+
+class _Column:
+    """What was written under one key: the step, which start of the run wrote it, and the value."""
 
     def __init__(self) -> None:
-        self._columns: dict[str, tuple[array[int], array[float]]] = {}
+        self.steps = array("q")
+        self.starts = array("I")
+        self.values = array("d")
+
+    def append(self, step: int, start: int, value: float) -> None:
+        self.steps.append(step)
+        self.starts.append(start)
+        self.values.append(value)
+
+    def find_valid(self, ends: Sequence[float]) -> dict[int, float]:
+        """Step → value, the later one of a step; ``ends[start]`` is where the starts after it began again."""
+        points = zip(self.steps, self.starts, self.values)
+        return {step: value for step, start, value in points if step < ends[start]}
+
+
+class _Reader:
+    """Columns instead of a dictionary a step: a long run stays small. What a resumption repeats is sorted out at the
+    end, so that many of them cost no more than their lines."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, _Column] = {}
         self._pool = SnapshotPool()
         self._config: dict[str, Any] = {}
         self._started, self._ended = math.nan, math.nan
         self._starts = 0
+        self._first_steps: list[float] = []  # of each start
+        self._lowest = math.inf
         self._fresh_start = False
         self._resumed_at: list[int] = []
         self._step: int | None = None
@@ -90,13 +129,15 @@ class _Reader:
 
     def history(self, name: str) -> History:
         """What was read, sorted."""
-        steps = sorted({step for at, _ in self._columns.values() for step in at})
+        ends = self._find_ends()
+        valid = {key: points for key, column in self._columns.items() if (points := column.find_valid(ends))}
+        steps = sorted({step for points in valid.values() for step in points})
         index = {step: number for number, step in enumerate(steps)}
         return History(
             name=name,
             config=self._config,
             steps=steps,
-            series={key: _make_series(columns, index) for key, columns in self._columns.items() if columns[0]},
+            series={key: _make_series(points, index) for key, points in valid.items()},
             snapshots=self._pool.snapshots(),
             load_exports=self._pool.exports,
             started=self._started,
@@ -108,23 +149,33 @@ class _Reader:
         self._config = record.config
         self._started = record.time if self._starts == 0 else self._started
         self._starts += 1
+        self._first_steps.append(math.inf)
         self._fresh_start = True
 
     def _enter(self, step: int) -> None:
         if self._fresh_start and self._starts > 1:
             self._drop_from(step)
         self._fresh_start = False
+        self._lowest = min(self._lowest, step)
         if step != self._step:
             self._step, self._present, self._peak = step, set(), math.nan
 
     def _drop_from(self, step: int) -> None:
-        for key, (steps, values) in self._columns.items():
-            kept = [(at, value) for at, value in zip(steps, values) if at < step]
-            self._columns[key] = (array("q", (at for at, _ in kept)), array("d", (value for _, value in kept)))
+        self._first_steps[-1] = step
         self._pool.drop_from(step)
-        self._resumed_at = [at for at in self._resumed_at if at < step]
-        if any(steps for steps, _ in self._columns.values()):
+        while self._resumed_at and self._resumed_at[-1] >= step:
+            self._resumed_at.pop()
+        if self._lowest < step:
             self._resumed_at.append(step)
+        else:
+            self._lowest = math.inf
+
+    def _find_ends(self) -> list[float]:
+        """For each start, and for what came before the first, the lowest first step of the starts after it."""
+        ends = [math.inf]
+        for first in reversed(self._first_steps):
+            ends.append(min(first, ends[-1]))
+        return ends[::-1]
 
     def _add_metrics(self, record: MetricsRecord) -> None:
         self._enter(record.step)
@@ -142,13 +193,15 @@ class _Reader:
                 self._append(record.step, key, max_over_ideal(counts))
 
     def _append(self, step: int, key: str, value: float) -> None:
-        steps, values = self._columns.setdefault(key, (array("q"), array("d")))
-        steps.append(step)
-        values.append(value)
+        column = self._columns.get(key)
+        if column is None:
+            if len(self._columns) >= MOST_SERIES:
+                raise ValueError(f"step {step}: more than {MOST_SERIES:,} keys")
+            column = self._columns[key] = _Column()
+        column.append(step, self._starts, value)
         self._present.add(key)
 
 
-def _make_series(columns: tuple[Iterable[int], Iterable[float]], index: dict[int, int]) -> Series:
-    latest = dict(zip(*columns))
-    steps = sorted(latest)
-    return Series([index[step] for step in steps], [latest[step] for step in steps])
+def _make_series(points: dict[int, float], index: dict[int, int]) -> Series:
+    steps = sorted(points)
+    return Series([index[step] for step in steps], [points[step] for step in steps])

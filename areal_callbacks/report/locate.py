@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
 from areal_callbacks.core.file_names import METRICS_FILE, RUN_FOLDER
+from areal_callbacks.safety.text import make_printable
+
+_MOST_CHOICES = 20
 
 
 def find_metrics(path: str | Path) -> Path:
     """The file that ``path`` means: itself, the one in it, or the one in its ``areal_metrics`` folder.
 
     Raises:
-        ValueError: there is none, or several runs in subfolders; names them.
+        ValueError: there is none, or several runs in subfolders; names the first twenty.
     """
     path = Path(path)
+    shown = make_printable(path)
     if path.is_file():
         return path
     if not path.is_dir():
-        raise ValueError(f"{path}: no such file or folder")
+        raise ValueError(f"{shown}: no such file or folder")
     for candidate in (path / METRICS_FILE, path / RUN_FOLDER / METRICS_FILE):
         if candidate.is_file():
             return candidate
-    runs = sorted([*path.glob(f"*/{METRICS_FILE}"), *path.glob(f"{RUN_FOLDER}/*/{METRICS_FILE}")])
+    found = itertools.chain(path.glob(f"*/{METRICS_FILE}"), path.glob(f"{RUN_FOLDER}/*/{METRICS_FILE}"))
+    runs = sorted(itertools.islice(found, _MOST_CHOICES))
     if len(runs) == 1:
         return runs[0]
     if runs:
-        raise ValueError(f"{path}: several runs, choose among {', '.join(str(run.parent) for run in runs)}")
-    raise ValueError(f"{path}: no {METRICS_FILE} in it or in its {RUN_FOLDER} folder")
+        choices = ", ".join(make_printable(run.parent) for run in runs)
+        raise ValueError(f"{shown}: several runs, choose among {choices}")
+    raise ValueError(f"{shown}: no {METRICS_FILE} in it or in its {RUN_FOLDER} folder")
 
 
 def name_runs(files: Sequence[Path]) -> list[str]:

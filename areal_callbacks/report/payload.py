@@ -21,6 +21,8 @@ from areal_callbacks.report.thinning import count_buckets, thin
 
 LOADS_BUDGET = 1_400_000
 """Characters that the expert loads of a report may take."""
+_MOST_CODES = 1 << 25
+"""Counts that are encoded to find out how many snapshots fit."""
 
 
 def make_payload(histories: Sequence[History]) -> dict[str, Any]:
@@ -86,7 +88,8 @@ def _list_stacks(snapshots: Sequence[Snapshot]) -> dict[str, list[tuple[int, int
 def _encode_snapshots(
     snapshots: Sequence[Snapshot], stacks: Mapping[str, Sequence[tuple[int, int]]], budget: int
 ) -> dict[str, Any]:
-    count = CAPACITY
+    layout = sum(experts for layers in stacks.values() for _, experts in layers)
+    count = max(2, min(CAPACITY, _MOST_CODES // max(1, layout)))
     while True:
         chosen = choose(snapshots, count)
         counts = [encode_counts(chosen, stack, layers) for stack, layers in stacks.items()]

@@ -1,40 +1,49 @@
-"""Expert loads of a run of any length in bounded memory."""
+"""Expert loads of a run of any length, and of any number of layers and experts, in bounded memory."""
 
 from __future__ import annotations
 
+import heapq
 import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from areal_callbacks.core.balance import max_over_ideal
-from areal_callbacks.writers.jsonl import ExpertLoadsRecord
+from areal_callbacks.writers.metrics_file import ExpertLoadsRecord
 
 CAPACITY = 400
+MOST_COUNTS = 1 << 24
+"""Counts of all kept snapshots together."""
+MOST_COUNTS_OF_A_STEP = 1 << 22
 
 
 @dataclass
 class Snapshot:
-    """The counts of one export: (stack, layer) → one count per expert."""
+    """The counts of one export: (stack, layer) → one count per expert; ``size`` of them."""
 
     step: int
     counts: dict[tuple[str, int], array[int]] = field(default_factory=dict)
+    size: int = 0
 
 
 class SnapshotPool:
     """Keeps evenly spaced snapshots, with the last one and the most imbalanced one.
 
-    Once there are twice ``capacity``, every other one goes and new ones are taken half as often.
+    Once there are twice ``capacity``, or too many counts, every other one goes and new ones are taken half as often.
 
     Args:
-        capacity: how many are kept at least, if there are as many.
+        capacity: how many are kept at least, if there are as many and they are small.
+        most_counts: of all kept snapshots together.
     """
 
-    def __init__(self, capacity: int = CAPACITY) -> None:
+    def __init__(self, capacity: int = CAPACITY, most_counts: int = MOST_COUNTS) -> None:
         self._capacity = capacity
+        self._most_counts = most_counts
         self._kept: dict[int, Snapshot] = {}
         self._stride = 1
+        self._size = 0
         self._steps: set[int] = set()
+        self._latest_steps: list[int] = []  # the same steps as a heap of their negatives
         self._last: Snapshot | None = None
         self._worst: tuple[float, Snapshot] | None = None
 
@@ -49,19 +58,31 @@ class SnapshotPool:
         Args:
             record: the counts of some layers at a step.
             peak: ``max_over_ideal_max`` of the step, NaN where unknown.
+
+        Raises:
+            ValueError: the step has more than some four million counts.
         """
         snapshot = self._last
         if snapshot is None or snapshot.step != record.step:
             snapshot = self._begin(record.step)
+        added = len(record.layers) * record.experts
+        snapshot.size += added
+        if snapshot.size > MOST_COUNTS_OF_A_STEP:
+            raise ValueError(f"step {record.step} has more than {MOST_COUNTS_OF_A_STEP:,} expert counts")
         for layer, counts in zip(record.layers, record.counts):
             snapshot.counts[record.stack, layer] = array("Q" if max(counts, default=0) >> 32 else "I", counts)
+        if record.step in self._kept:
+            self._size += added
+            self._thin()
         if peak == peak and (self._worst is None or peak > self._worst[0]):
             self._worst = (peak, snapshot)
 
     def drop_from(self, step: int) -> None:
         """Forget ``step`` and what comes after it."""
-        self._steps = {at for at in self._steps if at < step}
-        self._kept = {at: snapshot for at, snapshot in self._kept.items() if at < step}
+        while self._latest_steps and -self._latest_steps[0] >= step:
+            dropped = -heapq.heappop(self._latest_steps)
+            self._steps.discard(dropped)
+            self._forget(dropped)
         if self._last is not None and self._last.step >= step:
             self._last = self._kept[max(self._kept)] if self._kept else None
         if self._worst is not None and self._worst[1].step >= step:
@@ -76,13 +97,24 @@ class SnapshotPool:
     def _begin(self, step: int) -> Snapshot:
         snapshot = Snapshot(step)
         if len(self._steps) % self._stride == 0 or step in self._kept:
+            self._forget(step)
             self._kept[step] = snapshot
-        self._steps.add(step)
+        if step not in self._steps:
+            self._steps.add(step)
+            heapq.heappush(self._latest_steps, -step)
         self._last = snapshot
-        if len(self._kept) >= 2 * self._capacity:
-            self._kept = {at: self._kept[at] for at in sorted(self._kept)[::2]}
-            self._stride *= 2
+        self._thin()
         return snapshot
+
+    def _thin(self) -> None:
+        while len(self._kept) >= 2 * self._capacity or (self._size > self._most_counts and len(self._kept) > 2):
+            for step in sorted(self._kept)[1::2]:
+                self._forget(step)
+            self._stride *= 2
+
+    def _forget(self, step: int) -> None:
+        snapshot = self._kept.pop(step, None)
+        self._size -= snapshot.size if snapshot is not None else 0
 
 
 def choose(snapshots: Sequence[Snapshot], count: int) -> list[Snapshot]:

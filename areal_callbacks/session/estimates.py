@@ -52,6 +52,7 @@ class Estimates(Observer):
         self.peak_flops = None if configured is None else configured * self.devices
         self._options = options
         self._parts = list(parts)
+        self._others: set[nn.Module] = set()
         self._forward = forward
         self._began = False
         is_wanted = self.found.estimator is not None and self.peak_flops is None
@@ -60,8 +61,12 @@ class Estimates(Observer):
         self._format = ProductFormat(parts, device, forward) if self._device_name is not None else None
 
     @guarded
-    def on_forward(self, monitor: ThroughputMonitor) -> None:
-        """A training forward begins; what is frozen by now is frozen."""
+    def on_forward(self, monitor: ThroughputMonitor, module: nn.Module) -> None:
+        """A training forward of a module begins; what is frozen by now is frozen."""
+        if module in self._others:
+            self._others.clear()
+            monitor.leave_out_flops()
+            report_once("flops:models", "models of different sizes are trained together: their FLOPs are left out")
         if self._began:
             self._settle_peak(monitor)
             return
@@ -103,16 +108,18 @@ class Estimates(Observer):
         if self.tower is not None and towers and not any(p.requires_grad for m in towers for p in m.parameters()):
             self.tower.passes = 1
 
-    def is_other_model(self, parts: Sequence[nn.Module]) -> bool:
-        """The lengths of all models are pooled, and one estimator makes FLOPs of them: these have another size."""
+    def join(self, parts: Sequence[nn.Module]) -> None:
+        """A further model; if it has another size and trains, one estimator cannot make FLOPs of all lengths."""
         mine, other = self.found.model, find_model(parts)
         if self.found.estimator is None or mine is None or other is None:
-            return False
-        return bool(other.config is not mine.config and other.config != mine.config)
+            return
+        if other.config is not mine.config and other.config != mine.config:
+            self._others.update(module for part in parts for module in part.modules())
 
     def detach(self) -> None:
         """Take the hooks off, and hold no model any more."""
         self._parts.clear()
+        self._others.clear()
         if self._format is not None:
             self._format.detach()
             self._format = None

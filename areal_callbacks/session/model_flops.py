@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from areal_callbacks.config import FlopsConfig
-from areal_callbacks.flops.encoder_decoder import EncoderDecoderFlops
 from areal_callbacks.flops.estimator import TrainingFlops
 from areal_callbacks.flops.fallback import approximate_flops
 from areal_callbacks.flops.fields import ABSENT, read_field
@@ -105,8 +104,6 @@ def _read_formula(model: Model) -> Estimator | str:
         return str(error) if isinstance(error, ValueError) else f"the FLOPs of model type {name!r}: {error!r}"
     if found is None:
         return f"there is no FLOPs formula for model type {name!r}"
-    if isinstance(found, EncoderDecoderFlops):
-        return f"model type {name!r} trains on two sequences, and only the length of the source is recorded"
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -12,15 +12,18 @@ from torch.optim import Optimizer
 from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.expert_loads import ExpertLoads
 from areal_callbacks.core.records import Records
+from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.flops.registry import Estimator
+from areal_callbacks.monitors.consumers import Kind
 from areal_callbacks.monitors.moe_balance.monitor import MoEBalanceMonitor
 from areal_callbacks.monitors.throughput.monitor import ThroughputMonitor
 from areal_callbacks.monitors.throughput.null import NullThroughput
 from areal_callbacks.monitors.throughput.optimizer_steps import OptimizerSteps
-from areal_callbacks.monitors.training_forward import TrainingForward
+from areal_callbacks.monitors.training_forward import ForwardCall, TrainingForward
 from areal_callbacks.safety.door import Observer, attempt, guarded
-from areal_callbacks.safety.reporting import report_once
+from areal_callbacks.safety.patches import Patches
 from areal_callbacks.session.estimates import Estimates
+from areal_callbacks.session.spans import leave_out
 from areal_callbacks.topology import Topology
 
 Families: TypeAlias = dict[str, Records | None]
@@ -38,11 +41,13 @@ class Observation(Observer):
 
     family = "observation"
 
-    def __init__(self, config: MetricsConfig) -> None:
+    def __init__(self, config: MetricsConfig, tracker: StatsTracker) -> None:
         self.throughput: ThroughputMonitor | NullThroughput = NullThroughput()
         self.moe: MoEBalanceMonitor | None = None
         self.begins_with_forward = False
         self._config = config
+        self._tracker = tracker
+        self._rollouts = Patches("rollout")
         self._estimates: Estimates | None = None
         self._forward = TrainingForward(self)
         self._optimizers: list[OptimizerSteps] = []
@@ -106,7 +111,8 @@ class Observation(Observer):
         ignored_calls: Sequence[tuple[object, str]],
         inputs_of: Sequence[nn.Module] | None,
     ) -> None:
-        self._expect_one_estimator(parts)
+        if self._estimates is not None:
+            self._estimates.join(parts)
         if self.moe is not None:
             self.moe.attach(parts, device)
         self._forward.attach(parts, inputs_of=inputs_of)
@@ -114,13 +120,19 @@ class Observation(Observer):
             self._forward.attach_method(module, name)
         for owner, name in ignored_calls:
             self._forward.ignore_calls(owner, name)
+        attempt("rollout:attach", "generation counts as training time", self._observe_generation, parts)
 
-    def _expect_one_estimator(self, parts: Sequence[nn.Module]) -> None:
-        """The lengths of all models are pooled, and one estimator makes FLOPs of them."""
-        if self._estimates is None or not self._estimates.is_other_model(parts):
+    def _observe_generation(self, parts: Sequence[nn.Module]) -> None:
+        """Every ``generate`` of a model is taken out of the training time that runs."""
+        for module in {module for part in parts for module in part.modules() if _generates(module)}:
+            if "generate" not in vars(module):
+                self._rollouts.wrap(module, "generate", self._around_generate)
+
+    def _around_generate(self, *args: Any, **kwargs: Any) -> Generator[None]:
+        if not self.throughput.running:  # a model calls the ``generate`` of the one inside it
             return
-        self.throughput.leave_out_flops()
-        report_once("flops:models", "models of different sizes are trained together: their FLOPs are left out")
+        with leave_out(self.throughput), self._tracker.record_timing("rollout"):
+            yield
 
     def attach_optimizer(self, optimizer: Optimizer, *, begins: bool) -> None:
         """Time the real steps of an optimizer, which may be wrapped by the host.
@@ -140,6 +152,7 @@ class Observation(Observer):
 
     def detach(self) -> None:
         """Take every hook off."""
+        self._rollouts.undo()
         for observer in (self._forward, self.moe, self._estimates, *self._optimizers):
             if observer is not None:
                 observer.detach()
@@ -147,16 +160,20 @@ class Observation(Observer):
 
     # -- events of the models
 
-    def on_forward(self) -> None:
+    def on_forward(self, module: nn.Module) -> None:
         """A training forward begins."""
         if self._estimates is not None and isinstance(self.throughput, ThroughputMonitor):
-            self._estimates.on_forward(self.throughput)
+            self._estimates.on_forward(self.throughput, module)
         if self.begins_with_forward:
             self.throughput.begin()
 
-    def on_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
-        """What a training forward was given."""
-        return self.throughput.on_inputs(args, kwargs, last=last)
+    def on_consumed(self, kind: Kind, call: ForwardCall) -> None:
+        """A model has consumed its inputs in a training forward."""
+        self.throughput.on_consumed(kind, call)
+
+    def on_outermost(self, call: ForwardCall, *, has_models: bool) -> None:
+        """The training forward of what the loop calls has ended."""
+        self.throughput.on_outermost(call, has_models=has_models)
 
     # -- export
 
@@ -190,6 +207,10 @@ class Observation(Observer):
         if self.failed or self._forward.failed or monitor.failed:
             return None
         return collect_records(monitor.family, monitor.collect)
+
+
+def _generates(module: nn.Module) -> bool:
+    return callable(getattr(type(module), "generate", None))
 
 
 def collect_records(family: str, collect: Callable[[], Records]) -> Records | None:

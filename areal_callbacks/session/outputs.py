@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -25,17 +26,22 @@ class Outputs:
         run: what the writers are told when they open.
         config: which writers.
         guests: as for :func:`make_publisher`.
+
+    Attributes:
+        resumes: the run continues an earlier training; to be set before the first export.
     """
 
     def __init__(self, run: Run, config: MetricsConfig, guests: Iterable[MetricWriter]) -> None:
-        self._make = functools.partial(make_publisher, run, config, tuple(guests))
+        self.resumes: bool | None = None
+        self._run = run
+        self._make = functools.partial(make_publisher, config=config, guests=tuple(guests))
         self._publisher: Publisher | None = None
         self._closed = False
 
     def publish(self, export: Export) -> None:
         """Hand an export to the writers; nothing is written after the end."""
         if not self._closed:
-            self._publisher = self._publisher or self._make()
+            self._publisher = self._publisher or self._make(dataclasses.replace(self._run, resumes=self.resumes))
             self._publisher.publish(export)
 
     def close(self) -> None:

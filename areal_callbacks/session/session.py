@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,11 +27,12 @@ from areal_callbacks.session import open_sessions
 from areal_callbacks.session.exporter import Exporter
 from areal_callbacks.session.observation import Observation
 from areal_callbacks.session.outputs import Outputs
+from areal_callbacks.session.step_events import StepEvents
 from areal_callbacks.topology import Topology
 from areal_callbacks.writers.base import MetricWriter
 
 
-class MetricsSession:
+class MetricsSession(StepEvents):
     """Everything that one run measures, driven by the events of its host.
 
     A training loop and the moments at which each event belongs::
@@ -89,7 +89,7 @@ class MetricsSession:
         self.topology = Topology()
         self.output_dir = open_sessions.choose_folder(self.config, output_dir)
         self._outputs = Outputs(Run(self.output_dir, self.config.to_dict(), name), self.config, guests)
-        self._observation = Observation(self.config)
+        self._observation = Observation(self.config, self.tracker)
         self._exporter = Exporter(self._observation)
         self.meeting = Meeting(None)
         self._attached = False
@@ -132,16 +132,17 @@ class MetricsSession:
         if is_first:
             self.topology = topology or Topology.data_parallel()
             self.meeting = Meeting(self.topology.world)
+        parts = [model] if isinstance(model, nn.Module) else list(model)
         self._observation.begins_with_forward = begin_with_forward
         self._observation.attach(
-            [model] if isinstance(model, nn.Module) else list(model),
+            parts,
             device,
             topology=self.topology if is_first else None,
             estimator=flops_estimator,
             hooks={"forward_methods": forward_methods, "ignored_calls": ignored_calls, "inputs_of": inputs_of},
         )
-        for part in list_optimizers(optimizer):
-            self.observe_optimizer(part)
+        for each in list_optimizers(optimizer):
+            self.observe_optimizer(each)
         return self
 
     @guarded_entry
@@ -155,71 +156,7 @@ class MetricsSession:
         """
         self._observation.attach_optimizer(optimizer, begins=begins)
 
-    def begin(self) -> None:
-        """Training work starts; nothing happens if it has already."""
-        self._observation.throughput.begin()
-
-    def end(self) -> None:
-        """Training work ends; nothing happens if it has already."""
-        self._observation.throughput.end()
-
-    def may_end(self) -> None:
-        """Training work has ended here if a training forward comes next, and goes on if ``end`` does."""
-        self._observation.throughput.may_end()
-
-    @contextlib.contextmanager
-    def step(self) -> Iterator[None]:
-        """One training step of a plain loop: ``begin`` and ``end`` around the block."""
-        self.begin()
-        try:
-            yield
-        finally:
-            self.end()
-            self._steps_since_reduced += 1
-
-    def expect_optimizer(self, *, may_skip: bool = False) -> None:
-        """The host will report its optimizer's steps (and those it skips): from now on zero of them is a number."""
-        self._observation.throughput.expect_optimizer(may_skip=may_skip)
-
-    def optimizer_begin(self) -> None:
-        """An optimizer is about to step."""
-        self._observation.throughput.optimizer_begin()
-
-    def optimizer_end(self) -> None:
-        """The optimizer has really stepped."""
-        self._observation.throughput.optimizer_end()
-
-    def optimizer_skipped(self) -> None:
-        """The optimizer has refused to step, for instance because of infinite gradients."""
-        self._observation.throughput.optimizer_skipped()
-
-    def count_sequences(self, lengths: Any) -> None:
-        """Count a batch whose lengths the host knows better than the forward's arguments, which then no longer count.
-
-        Args:
-            lengths: :class:`~areal_callbacks.monitors.throughput.lengths.Lengths`, or integers, or an integer tensor.
-        """
-        self._observation.throughput.count(lengths)
-
-    def count_inputs(self, inputs: Mapping[str, Any]) -> None:
-        """Count a batch that the host changes before its model sees it; forwards are ignored from then on.
-
-        Args:
-            inputs: keyword arguments of the model, as they were.
-        """
-        self._observation.throughput.count_inputs(inputs)
-
-    @contextlib.contextmanager
-    def excluded(self, name: str | None = None) -> Iterator[None]:
-        """Take a block out of the training time; a name records it as ``timeperf/<name>``."""
-        was_running = self._observation.throughput.running
-        self.end()
-        try:
-            with self.tracker.record_timing(name) if name else contextlib.nullcontext():
-                yield
-        finally:
-            if was_running:
-                self.begin()
+    # -- export
 
     def export(self, step: int, host: Mapping[str, Any] | None = None) -> Export:
         """:meth:`reduce` and :meth:`emit` in one. Collective: every rank calls it."""
@@ -266,6 +203,10 @@ class MetricsSession:
         own = self.tracker.collect()
         return pool_grouped([own, stats_tracker.collect_all()]) if open_sessions.first() is self else own
 
+    def start_from(self, progress: int) -> None:
+        """The host tells, before the first export, where it begins: 0 is a fresh training, else it continues one."""
+        self._outputs.resumes = progress > 0
+
     @guarded_entry
     def state_dict(self) -> dict[str, Any]:
         """The cumulative totals, JSON-serialisable and equal on all ranks after a :meth:`reduce`."""
@@ -273,6 +214,7 @@ class MetricsSession:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue the totals of an earlier run; for after :meth:`attach`. Damaged ones are reported, and restart."""
+        self._outputs.resumes = True
         load = self._observation.throughput.load_state_dict
         attempt("session:totals", "the saved totals cannot be read, they restart", lambda: load(state["totals"]))
 

@@ -6,6 +6,7 @@ import math
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, TextIO
 
 from tabulate import tabulate
@@ -22,6 +23,7 @@ WIDTH = 80
 _FILES = (METRICS_FILE, REPORT_FILE, TENSORBOARD_FOLDER)
 _WORST_LAYERS = 3
 _MOST_DIGITS = 20
+_MOST_ROWS = 20
 
 
 class ConsoleWriter:
@@ -44,7 +46,7 @@ class ConsoleWriter:
 
     def write(self, export: Export) -> None:
         """Keep the export for the end if it holds metrics; print it if every one is wanted."""
-        if not export.metrics:
+        if not (export.metrics or export.expert_loads):
             return
         self._last = export
         if self._every_export:
@@ -63,8 +65,11 @@ class ConsoleWriter:
 
 
 def summarise(export: Export) -> str:
-    """The highlights of an export and its most imbalanced layers as plain text of at most 80 columns."""
-    rows = list(_list_highlights(export.metrics))
+    """The highlights of an export and its most imbalanced layers as plain text of at most 80 columns.
+
+    An export without any of the highlights shows its first metrics instead.
+    """
+    rows = list(_list_highlights(export.metrics)) or list(_list_first(export.metrics))
     parts = [f"AReaL metrics, step {export.step:,}"]
     if rows:
         table = tabulate(
@@ -82,6 +87,12 @@ def _list_highlights(metrics: Mapping[str, float]) -> Iterator[tuple[str, str]]:
             value = float(metrics[key])
             shown = text(value) if math.isfinite(value) else str(value)
             yield key, shown if len(shown) <= _MOST_DIGITS else f"{value:.6g}"
+
+
+def _list_first(metrics: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    yield from ((key, f"{float(value):.6g}") for key, value in islice(metrics.items(), _MOST_ROWS))
+    if len(metrics) > _MOST_ROWS:
+        yield f"and {len(metrics) - _MOST_ROWS:,} more in {METRICS_FILE}", ""
 
 
 def _tabulate_layers(layers: Iterable[LayerLoads]) -> str:

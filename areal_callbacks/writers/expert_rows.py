@@ -9,7 +9,7 @@ from areal_callbacks.config import MoEBalanceConfig
 from areal_callbacks.core.expert_loads import ExpertLoads
 from areal_callbacks.safety.reporting import report_once
 
-MAX_SERIES = 1024
+MAX_SERIES = 128
 
 
 class LoadsBetweenTables:
@@ -42,7 +42,7 @@ class ExpertScalars:
     """Two series per expert, for a tracker that can show so many.
 
     Args:
-        setting: True: always; False: never; ``"auto"``: up to 1,024 series, above that never, with one message.
+        setting: True: always; False: never; ``"auto"``: up to 128 series, above that never, with one message.
         tracker: the tracker's name, for the message.
     """
 
@@ -66,8 +66,8 @@ class ExpertScalars:
             return bool(self._setting)
         report_once(
             f"per expert scalars:{self._tracker}",
-            f"{series:,} series, two per expert, are too many for {self._tracker} ({MAX_SERIES:,} at most): per-expert"
-            " scalars are off there; per_expert_scalars: true turns them on, metrics.jsonl has all counts",
+            f"{series:,} series, two per expert, are too many for {self._tracker} ({MAX_SERIES:,} at most), which gets"
+            " a picture instead; per_expert_scalars: true turns them on, metrics.jsonl has all counts",
         )
         return False
 
@@ -88,7 +88,13 @@ class ExpertRows:
         self._scalars = ExpertScalars(balance.per_expert_scalars, tracker)
         self._draw = draw
 
-    def add(self, loads: ExpertLoads | None) -> dict[str, Any]:
-        """What the row of this export holds; empty without loads."""
+    def add(self, loads: ExpertLoads | None, more: Mapping[str, float] | None = None) -> dict[str, Any]:
+        """What the row of this export holds; empty without loads.
+
+        Args:
+            loads: of the export.
+            more: further values of single experts, as committed.
+        """
         due = self._loads.add(loads)
-        return {**self._scalars.list_values(loads), **({} if due is None else self._draw(due))}
+        series = {**self._scalars.list_values(loads), **(more or {})}
+        return {**series, **({} if due is None else self._draw(due))}

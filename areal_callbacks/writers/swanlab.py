@@ -66,7 +66,7 @@ class SwanlabWriter:
         step = self._steps.after(export.step)
         if step != export.step:
             row["global_step"] = int(export.step)
-        self._run.log({**row, **self._experts.add(export.expert_loads)}, step=step)
+        self._run.log({**row, **self._experts.add(export.expert_loads, export.expert_series)}, step=step)
 
     def close(self) -> None:
         """Hand over the report, if there is one, and finish the run, if it is ours; again does nothing."""
@@ -84,13 +84,17 @@ class SwanlabWriter:
             workspace=self._config.workspace,
             name=self._config.name or run.name or None,
             log_dir=self._choose_folder(run),
-            config=redact(run.config),
-            settings=swanlab.Settings(interactive=False),
+            config=redact({**run.config, **(self._config.config or {})}),
         )
-        mode = _choose_mode(self._config.mode)
+        mode = _choose_mode(self._config)
+        plain = partial(begin, settings=swanlab.Settings(interactive=False))
         if mode in _NEED_A_SERVER:
-            return _FALLBACK.begin(partial(begin, mode=mode), partial(begin, mode="offline"))
-        return begin(mode=mode)
+
+            def online() -> Any:
+                return begin(mode=mode, settings=swanlab.Settings(interactive=False, **_list_credentials(self._config)))
+
+            return _FALLBACK.begin(online, partial(plain, mode="offline"), self._config.api_key)
+        return plain(mode=mode)
 
     def _choose_folder(self, run: Run) -> str | None:
         if self._config.logdir is not None:
@@ -148,13 +152,18 @@ def _draw(loads: ExpertLoads) -> dict[str, Any]:
     return {key: swanlab.ECharts(chart) for key, chart in draw_heat_maps(loads).items()}
 
 
-def _choose_mode(wanted: str | None) -> str:
+def _list_credentials(config: SwanlabConfig) -> dict[str, str]:
+    """For ``swanlab.Settings``; ``swanlab.login`` would write the key into the home folder."""
+    return {"api_key": str(config.api_key)} if config.api_key else {}
+
+
+def _choose_mode(config: SwanlabConfig) -> str:
     """The ``mode`` argument of ``swanlab.init``, which asks at the terminal where it is online without a key."""
     import swanlab
 
     settings = swanlab.Settings(interactive=False)
-    mode = {"cloud": "online"}.get(wanted or "", wanted) or str(settings.mode)
-    if mode == "online" and not settings.api_key:
+    mode = {"cloud": "online"}.get(config.mode or "", config.mode) or str(settings.mode)
+    if mode == "online" and not (config.api_key or settings.api_key):
         _FALLBACK.report("no API key is configured")
         return "offline"
     if mode == "local" and find_spec("swanboard") is None:

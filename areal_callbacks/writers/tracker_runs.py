@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from areal_callbacks.safety.reporting import report_once
+from areal_callbacks.writers.redact import REDACTED
 
 if TYPE_CHECKING:
     from areal_callbacks.core.types import Run
@@ -91,12 +92,13 @@ class OfflineFallback(NamedTuple):
     tracker: str
     notice: str
 
-    def begin(self, online: Callable[[], Any], offline: Callable[[], Any]) -> Any:
-        """The run that ``online`` begins, or that ``offline`` begins if it raises."""
+    def begin(self, online: Callable[[], Any], offline: Callable[[], Any], secret: str | None = None) -> Any:
+        """The run that ``online`` begins, or that ``offline`` begins if it raises; a message never shows the secret."""
         try:
             return online()
         except Exception as error:  # noqa: BLE001 - clients raise errors of their own for a missing connection
-            self.report(f"{type(error).__name__}: {error}")
+            problem = f"{type(error).__name__}: {error}"
+            self.report(problem.replace(secret.strip(), REDACTED) if secret and secret.strip() else problem)
             return offline()
 
     def report(self, problem: str) -> None:

@@ -7,6 +7,7 @@ the host logs the step.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,7 +40,7 @@ class Tracker(NamedTuple):
 TRACKERS: Mapping[str, Tracker] = {
     "wandb": Tracker(WandbWriter, WandbGuest, off=("mode", "disabled")),
     "swanlab": Tracker(SwanlabWriter, SwanlabGuest, off=("mode", "disabled")),
-    "trackio": Tracker(TrackioWriter, TrackioGuest),
+    "trackio": Tracker(TrackioWriter, TrackioGuest, off=("mode", "disabled")),
     "tensorboard": Tracker(TensorBoardWriter, TensorBoardGuest, off=("path", None)),
 }
 
@@ -58,6 +59,8 @@ def make_writers(config: StatsLoggerConfig | None, balance: MoEBalanceConfig) ->
     """A writer for every tracker that is on; a project or run without a name takes the experiment's or the trial's."""
     if config is None:
         return []
+    if balance.per_expert_scalars == "auto":
+        balance = replace(balance, per_expert_scalars=config.per_expert_scalars)
     sections = {name: getattr(config, name) for name in TRACKERS}
     return [
         TRACKERS[name].writer(_name_run(section, config), balance)
@@ -71,6 +74,9 @@ def _is_off(section: Any, off: tuple[str, Any] | None) -> bool:
 
 
 def _name_run(section: Any, config: StatsLoggerConfig) -> Any:
-    """The section with its project and name filled in, where it has such keys."""
+    """The section with its project, name and id filled in, where it has such keys."""
     names = {"project": config.experiment_name, "name": config.trial_name}
+    if suffix := getattr(section, "id_suffix", None):
+        suffix = time.strftime("%Y_%m_%d_%H_%M_%S") if suffix == "timestamp" else suffix
+        names["id"] = f"{config.experiment_name}_{config.trial_name}_{suffix}"
     return replace(section, **{key: name for key, name in names.items() if not getattr(section, key, name)})

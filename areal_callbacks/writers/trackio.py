@@ -52,7 +52,7 @@ class TrackioWriter:
         if self._run is not None:
             row = as_plain_scalars({**export.host, **export.metrics})
             self._last_step = int(export.step)
-            self._run.log({**row, **self._experts.add(export.expert_loads)}, step=self._last_step)
+            self._run.log({**row, **self._experts.add(export.expert_loads, export.expert_series)}, step=self._last_step)
 
     def close(self) -> None:
         """Hand over the report, if there is one, and finish the run; again does nothing."""
@@ -72,7 +72,7 @@ class TrackioWriter:
             config=redact(run.config),
             **{name: value for name, value in _QUIET.items() if name in known},
         )
-        if self._config.space_id is None:
+        if self._config.space_id is None or self._config.mode == "local":
             return begin()
         return _FALLBACK.begin(partial(begin, space_id=self._config.space_id), begin)
 

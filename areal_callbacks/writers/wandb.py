@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ _own_runs: set[str] = set()
 
 _FALLBACK = OfflineFallback("wandb", "W&B stays offline, `wandb sync` uploads the run later")
 _NEED_A_SERVER = ("online", "shared")
+_FORBIDDEN = re.compile(r"[/\\#?%:]")
 _OLD_WORDS = {"dryrun": "offline", "run": "online"}
 
 
@@ -32,7 +34,7 @@ class WandbWriter:
 
     Args:
         config: mode (None: what ``WANDB_MODE`` and W&B's settings say), project, entity, name (None: that of the
-            :class:`Run`), ...
+            :class:`Run`), ...; characters of an id that W&B does not allow become underscores.
         balance: exports from one table to the next, which holds the counts since.
     """
 
@@ -72,23 +74,29 @@ class WandbWriter:
     def _begin(self, run: Run) -> Any:
         import wandb
 
+        config = self._config
         begin = partial(
             wandb.init,
-            project=self._config.project,
-            entity=self._config.entity,
-            name=self._config.name or run.name or None,
-            group=self._config.group,
-            job_type=self._config.job_type,
-            notes=self._config.notes,
-            tags=list(self._config.tags) or None,
-            config=redact(run.config),
+            project=config.project,
+            entity=config.entity,
+            name=config.name or run.name or None,
+            group=config.group,
+            job_type=config.job_type,
+            notes=config.notes,
+            tags=list(config.tags or ()) or None,
+            config=redact({**run.config, **(config.config or {})}),
             dir=None if "WANDB_DIR" in os.environ else str(run.output_dir),
+            id=_FORBIDDEN.sub("_", config.id) if config.id else None,
             # By default W&B gives back the run that is open.
             reinit="create_new" if find_wandb_run() is not None else None,
         )
-        mode = _choose_mode(self._config.mode)
+        mode = _choose_mode(config)
         if mode in _NEED_A_SERVER:
-            return _FALLBACK.begin(partial(begin, mode=mode), partial(begin, mode="offline"))
+
+            def online() -> Any:
+                return begin(mode=mode, settings=_make_settings(config), resume="allow" if config.id else None)
+
+            return _FALLBACK.begin(online, partial(begin, mode="offline"), config.wandb_api_key)
         return begin(mode=mode)
 
 
@@ -142,18 +150,26 @@ def _log_into(client: Any, run: Run) -> TrackerRun:
     return TrackerRun(client, run, partial(wandb.Html, inject=False))
 
 
-def _choose_mode(wanted: str | None) -> Any:
+def _choose_mode(config: WandbConfig) -> Any:
     """The ``mode`` argument of ``wandb.init``."""
     import wandb
 
     # W&B reads the environment once per process, which may have happened before WANDB_MODE was set.
-    mode = wanted or os.environ.get("WANDB_MODE") or wandb.setup().settings.mode
+    mode = config.mode or os.environ.get("WANDB_MODE") or wandb.setup().settings.mode
     mode = _OLD_WORDS.get(mode, mode)
-    problem = _find_credentials_problem() if mode in _NEED_A_SERVER else None
+    problem = _find_credentials_problem() if mode in _NEED_A_SERVER and not config.wandb_api_key else None
     if problem is None:
         return mode
     _FALLBACK.report(problem)
     return "offline"
+
+
+def _make_settings(config: WandbConfig) -> Any:
+    """Server and key for one run; ``wandb.login`` would write the key into the home folder."""
+    import wandb
+
+    given = {"base_url": config.wandb_base_url, "api_key": config.wandb_api_key and str(config.wandb_api_key)}
+    return wandb.Settings(**{name: value for name, value in given.items() if value})
 
 
 def _find_credentials_problem() -> str | None:

@@ -31,7 +31,13 @@ def filled(specification: dict[str, Any], **strings: str) -> dict[str, Any]:
 
 def draw(name: str, rows: list[dict[str, Any]], **strings: str) -> dict[str, list[dict[str, str]]]:
     """The marks of the drawn chart by their type, as they describe themselves to screen readers."""
-    specification = filled(load_chart(name, layers=4), **strings)
+    return draw_specification(load_chart(name, layers=4), rows, **strings)
+
+
+def draw_specification(
+    specification: dict[str, Any], rows: list[dict[str, Any]], **strings: str
+) -> dict[str, list[dict[str, str]]]:
+    specification = filled(specification, **strings)
     specification |= {"data": {"values": rows, "name": "wandb"}, "width": 400, "height": 300}
     drawn: dict[str, list[dict[str, str]]] = {}
     _collect(vl_convert.vegalite_to_scenegraph(specification, vl_version="5.20"), drawn)
@@ -107,6 +113,40 @@ def test_the_bars_of_a_stack() -> None:
     assert [bar["tokens"] for bar in main] == ["5", "5", "80", "10"]
     encoder = draw("moe_single_layer_bar", rows, layer="2", stack="encoder")["rect"]
     assert [bar["tokens"] for bar in encoder] == ["1"] * 4
+
+
+def other_run(experts: int) -> list[dict[str, Any]]:
+    """Rows that W&B adds to those of the first run where two runs are shown."""
+    return [
+        {"layer": layer, "expert": expert, "tokens": 1, "load_percent": 100 / experts}
+        for layer in range(3)
+        for expert in range(experts)
+    ]
+
+
+@pytest.mark.parametrize("experts", [4, 8, 2])
+def test_two_runs_at_once_have_no_ideal_line_but_advice(experts: int) -> None:
+    drawn = draw("moe_single_layer_bar", expert_rows() + other_run(experts), layer="2")
+    assert len(drawn["rect"]) == 4 + experts
+    assert drawn.get("rule", []) == []
+    assert all("load / ideal" not in bar or bar["load / ideal"] in ("null", "") for bar in drawn["rect"])
+    assert len(drawn["text"]) == 1
+    map_of_both = draw("moe_layer_expert_heatmap", expert_rows() + other_run(experts))
+    assert map_of_both.get("rect", []) == []
+    assert len(map_of_both["text"]) == 1
+
+
+@pytest.mark.parametrize("name", ["moe_layer_expert_heatmap", "moe_single_layer_bar"])
+def test_columns_may_have_the_prefix_of_wandbs_tables(name: str) -> None:
+    """W&B may call them ``runSets_historyTable_layer``; the placeholders are then set to these names."""
+    prefix = "runSets_historyTable_"
+    rows = [{f"{prefix}{column}": value for column, value in row.items()} for row in expert_rows("encoder")]
+    text = json.dumps(load_chart(name))
+    for column in ("layer", "expert", "tokens", "load_percent", "stack"):
+        text = text.replace(f"${{field:{column}:{column}}}", f"{prefix}{column}")
+    plain = draw(name, expert_rows("encoder"), layer="2", stack="encoder")
+    assert draw_specification(json.loads(text), rows, layer="2", stack="encoder") == plain
+    assert len(plain["rect"]) > 3
 
 
 def test_step_by_layer_from_a_table() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner, Result
+from transformers import Mamba2Config
 
 from areal_callbacks.cli.inspect import command
 
@@ -59,6 +60,36 @@ def test_a_directory_with_a_configuration(tmp_path: Path) -> None:
     assert result.output.startswith("Qwen3MoeForCausalLM (qwen3_moe)")
     assert cells(result.output, "TopKRouter") == ["(main)", "0-2, 4-5", "Qwen3MoeTopKRouter", "index", "8", "2"]
     assert re.search(r"FLOPs: [\d,]+ to train on one sequence of 4,096 tokens", result.output)
+
+
+def test_a_saved_number_that_json_does_not_have(tmp_path: Path) -> None:
+    size = {"hidden_size": 32, "num_heads": 8, "head_dim": 8, "n_groups": 1, "state_size": 4, "vocab_size": 64}
+    Mamba2Config(num_hidden_layers=1, **size).save_pretrained(tmp_path)
+    assert '"__float__"' in (tmp_path / "config.json").read_text()
+    result = run(tmp_path)
+    assert result.exit_code == 0
+    assert result.output.startswith("Mamba2ForCausalLM")
+
+
+@pytest.mark.parametrize(
+    ("model_class", "macs_of_head"),
+    [("GPT2LMHeadModel", 64 * 16 * 4096), ("GPT2Model", 0), ("GPT2ForSequenceClassification", 2 * 16 * 4096)],
+)
+def test_the_saved_class_decides_on_the_head(tmp_path: Path, model_class: str, macs_of_head: int) -> None:
+    """By hand: one layer of hidden size 16 with an MLP of 64."""
+    size = {"n_embd": 16, "n_layer": 1, "n_head": 2, "vocab_size": 64, "n_positions": 8}
+    result = run(write(tmp_path / "config.json", {"model_type": "gpt2", "architectures": [model_class], **size}))
+    layer = (4 * 16 * 16 + 2 * 16 * 64) * 4096 + 2 * 16 * 4096 * 4097 // 2
+    assert result.output.startswith(f"{model_class} (gpt2)")
+    assert f"FLOPs: {6 * (layer + macs_of_head):,} to train on" in result.output
+    assert f"4,096 tokens: {6 * (layer + macs_of_head):,} FLOPs" in result.output
+
+
+def test_a_model_of_two_sequences_is_built_whole(tmp_path: Path) -> None:
+    size = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    result = run(write(tmp_path / "config.json", {"model_type": "bart", "vocab_size": 64, **size}))
+    assert result.output.startswith("BartForConditionalGeneration (bart)")
+    assert "a source and a target sequence of 4,096 tokens each" in result.output
 
 
 def test_a_json_file_and_its_blocks(tmp_path: Path) -> None:

@@ -156,15 +156,34 @@ MISTAKES: list[tuple[dict[Any, Any], list[str]]] = [
     ({"stats_logger": {"experiment": "x"}}, ["stats_logger.experiment", "did you mean 'experiment_name'"]),
     (
         {"stats_logger": {"wandb": {"mode": "of-line"}}},
-        ["stats_logger.wandb.mode", "online, offline, disabled or null"],
+        ["stats_logger.wandb.mode", "online, offline, disabled, shared or null"],
     ),
     ({"stats_logger": {"wandb": {"mode": False}}}, ["stats_logger.wandb.mode", "got False"]),
     ({"stats_logger": {"wandb": {"projct": "p"}}}, ["stats_logger.wandb.projct", "did you mean 'project'"]),
     ({"stats_logger": {"wandb": {"tags": "one"}}}, ["stats_logger.wandb.tags", "list of strings", "got 'one'"]),
     ({"stats_logger": {"swanlab": {"mode": "remote"}}}, ["stats_logger.swanlab.mode", "local", "got 'remote'"]),
     ({"stats_logger": {"tensorboard": {"path": 1}}}, ["stats_logger.tensorboard.path", "got 1"]),
+    ({"stats_logger": {"wandb": {"config": 3}}}, ["stats_logger.wandb.config", "a mapping or null", "got 3"]),
+    (
+        {"stats_logger": {"trackio": {"mode": "cloud"}}},
+        ["stats_logger.trackio.mode", "online, local, disabled or null"],
+    ),
+    ({"stats_logger": {"per_expert_scalars": 1}}, ["stats_logger.per_expert_scalars", "true, false or auto"]),
     ({"stats_logger": {"trackio": []}}, ["stats_logger.trackio", "space_id", "got []"]),
 ]
+
+
+@pytest.mark.parametrize("section", ["wandb", "swanlab"])
+def test_neither_a_message_nor_the_configuration_shows_a_key(section: str) -> None:
+    key = {"wandb": "wandb_api_key", "swanlab": "api_key"}[section]
+    with pytest.raises(
+        ValueError, match=f"{section}.{key}: expected a string or null, got a value of type int"
+    ) as error:
+        MetricsConfig.make(stats_logger={section: {key: 123456789}})
+    assert "123456789" not in str(error.value)
+    config = MetricsConfig.make(stats_logger={section: {key: "0123456789"}})
+    assert "0123456789" not in f"{config!r} {config.to_dict()!r}"
+    assert MetricsConfig.make(json.loads(json.dumps(config.to_dict()))) == config
 
 
 @pytest.mark.parametrize(("values", "fragments"), MISTAKES, ids=[str(values) for values, _ in MISTAKES])

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from areal_callbacks.flops import blocks, estimator
 from areal_callbacks.flops.blocks import Macs
 from areal_callbacks.flops.estimator import Block, TrainingFlops, training_flops
-from areal_callbacks.flops.masks import Band, Bidirectional, Causal, Chunked, Relative, Sliding, causal_pairs
+from areal_callbacks.flops.masks import (
+    Band,
+    Bidirectional,
+    Causal,
+    Chunked,
+    Compressed,
+    Relative,
+    Sliding,
+    causal_pairs,
+)
 
 
 @given(length=st.integers(0, 60), window=st.integers(1, 70))
@@ -35,6 +44,9 @@ def test_pairs_of_the_other_masks(length: int, size: int) -> None:
     for mask, seen in visited.items():
         assert mask.pairs(length) == int(seen.sum())
         assert TrainingFlops(0, 0, (), ((mask, 6),), once=5)(length) == (6 * int(seen.sum()) + 5 if length else 0)
+    for selected in (None, 1, 3, 70):
+        counts = [min((t + 1) // size, size * 70 if selected is None else selected) for t in range(length)]
+        assert Compressed(size, selected).pairs(length) == sum(counts)
     assert Relative(size).pairs(length) == sum(2 * min(length, size) for _ in range(length))
 
 

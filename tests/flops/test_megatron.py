@@ -183,6 +183,8 @@ def test_linear_attention_grows_linearly() -> None:
     assert megatron_flops_estimator(fields, vocab_size=500) == expected
     fields.linear_attention_freq = 4
     assert megatron_flops_estimator(fields, vocab_size=500) == expected
+    fields.experimental_attention_variant = "gdn"
+    assert megatron_flops_estimator(fields, vocab_size=500) == expected
 
 
 @pytest.mark.parametrize(
@@ -190,8 +192,9 @@ def test_linear_attention_grows_linearly() -> None:
     [
         ({"is_hybrid_model": True}, "pattern of the layers"),
         ({"experimental_attention_variant": "dsa"}, "multi_latent_attention only"),
-        ({"experimental_attention_variant": "gdn3"}, "no formula for experimental_attention_variant='gdn3'"),
+        ({"experimental_attention_variant": "gdn3"}, "formula for experimental_attention_variant='gdn3'"),
         ({"heterogeneous_block_specs": True}, "heterogeneous_block_specs"),
+        ({"dsa_indexer_topk_freq": 2}, "dsa_indexer_topk_freq=2"),
     ],
 )
 def test_unknown_work_is_not_estimated_and_has_a_reason(unknown: dict[str, Any], reason: str) -> None:

@@ -137,3 +137,53 @@ def test_further_tokens_are_counted_on_demand() -> None:
     assert with_them is not None
     layer = 10 * (64 * 16 * (4 * 2 + 2 * 2) + 3 * 64 * 96) + 55 * 2 * 64
     assert with_them(10) - without(10) == 6 * 2 * (layer + 10 * (2 * 64 * 64 + 64 * 500))
+
+
+DELTA_NET = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 6,
+    "linear_value_head_dim": 10,
+    "linear_conv_kernel_dim": 3,
+}
+
+
+def test_a_delta_net_with_gates_for_each_channel_by_hand() -> None:
+    """Keys 12 and values 40 wide: projections, output, convolution, three 6 by 10 products for each of 4 heads."""
+    config = SimpleNamespace(
+        **COMMON, **DELTA_NET, ffn_hidden_size=96, experimental_attention_variant="gdn2", linear_attention_freq=[1] * 4
+    )
+    found = megatron_flops_estimator(config, vocab_size=500)
+    mixer = 64 * (4 * 12 + 3 * 40) + 40 * 64 + 3 * (2 * 12 + 40) + 3 * 4 * 6 * 10
+    assert found is not None
+    assert found(7) == 6 * 7 * (4 * (mixer + 2 * 64 * 96) + 64 * 500)
+
+
+def test_patterns_mix_every_kind_of_layer() -> None:
+    """Each symbol adds what the same layer adds in a model of one kind; pipes mean nothing."""
+    latent = {"q_lora_rank": 32, "kv_lora_rank": 16, "qk_head_dim": 12, "qk_pos_emb_head_dim": 4, "v_head_dim": 8}
+    sparse = {"dsa_indexer_n_heads": 2, "dsa_indexer_head_dim": 8, "dsa_indexer_topk": 3}
+    config = SimpleNamespace(
+        **(COMMON | {"num_layers": 4}), **DELTA_NET, **latent, **sparse, num_query_groups=2, ffn_hidden_size=96
+    )
+    found = megatron_flops_estimator(config, vocab_size=500, hybrid_pattern="G*|+D")
+    delta_net = 64 * (2 * 12 + 2 * 40 + 2 * 4) + 40 * 64 + 3 * (2 * 12 + 40) + 3 * 4 * 6 * 10
+    grouped = 64 * 16 * (2 * 4 + 2 * 2)
+    compressed = 64 * 32 + 32 * 4 * 16 + 64 * (16 + 4) + 16 * 4 * (12 + 8) + 4 * 8 * 64
+    indexer = 32 * 2 * 8 + 64 * 8 + 64 * 2
+    linear = 7 * (delta_net + grouped + 2 * compressed + indexer + 64 * 500)
+    pairs = 28 * (2 * 64 + 4 * (16 + 8) + 2 * 8 + 2) + (6 + 4 * 3) * 4 * (16 + 8)
+    assert found is not None
+    assert found(7) == 6 * (linear + pairs)
+
+
+def test_further_tokens_of_a_pattern_are_counted_on_demand() -> None:
+    """By hand: two times one attention layer, two hidden states to one, the head."""
+    config = SimpleNamespace(**(COMMON | {"num_layers": 2}), num_query_groups=2, ffn_hidden_size=96)
+    pattern = "*-/*/*"
+    without = megatron_flops_estimator(config, vocab_size=500, hybrid_pattern=pattern)
+    with_them = megatron_flops_estimator(config, vocab_size=500, hybrid_pattern=pattern, multi_token_prediction=True)
+    assert without is not None
+    assert with_them is not None
+    layer = 10 * 64 * 16 * (4 * 2 + 2 * 2) + 55 * 2 * 64
+    assert with_them(10) - without(10) == 6 * 2 * (layer + 10 * (2 * 64 * 64 + 64 * 500))

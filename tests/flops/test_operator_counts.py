@@ -21,7 +21,7 @@ from support.counted_flops import (
 )
 from support.flops_references import REFERENCE_MODELS, build_config
 from support.recurrent_forms import use_recurrent_forms
-from support.tiny_models import SAME_AS, VARIANTS, fields_of
+from support.tiny_models import BESIDE_TOKENS, SAME_AS, TINY, VARIANTS, fields_of
 from torch.utils.flop_counter import FlopCounterMode
 
 from areal_callbacks.flops import TrainingFlops, get_flops_estimator
@@ -32,7 +32,7 @@ from areal_callbacks.flops.layers import Stack
 from areal_callbacks.flops.models import ARCHITECTURES, ENCODER_DECODERS
 
 LENGTHS = (3, 8)
-VERIFIED = [*(name for name in ARCHITECTURES if name not in SAME_AS), *VARIANTS]
+VERIFIED = [*TINY, *VARIANTS]
 PAIRED = [name for name in VERIFIED if VARIANTS.get(name, (name,))[0] in ENCODER_DECODERS and name != "whisper"]
 SINGLE = [name for name in VERIFIED if name not in PAIRED and name != "whisper"]
 
@@ -137,16 +137,22 @@ def test_encoder_decoders_count_what_both_sequences_need() -> None:
 
 
 def test_every_built_in_architecture_is_verified_here() -> None:
-    assert {*VERIFIED} - VARIANTS.keys() | SAME_AS.keys() == ARCHITECTURES.keys()
+    assert {*VERIFIED} - VARIANTS.keys() | SAME_AS.keys() | BESIDE_TOKENS == ARCHITECTURES.keys()
     for model_type, verified in SAME_AS.items():
         assert ARCHITECTURES[model_type] == ARCHITECTURES[verified]
+
+
+@functools.cache
+def published(name: str) -> Any:
+    """A published model on the meta device."""
+    return build_model(build_config(REFERENCE_MODELS[name]))
 
 
 @pytest.mark.parametrize("name", REFERENCE_MODELS)
 def test_published_models_execute_the_estimated_operations(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = build_config(REFERENCE_MODELS[name])
     use_recurrent_forms(monkeypatch, config)
-    model, estimator = build_model(config), estimator_of(config)
+    model, estimator = published(name), estimator_of(config)
     recurrent = "linear_attention" in (getattr(config, "layer_types", None) or ())
     length = 3 if recurrent else 4096
     assert counted_forward_flops(model, length) == dense_forward_flops(estimator, length)
@@ -156,7 +162,7 @@ def test_published_models_execute_the_estimated_operations(name: str, monkeypatc
 def test_work_per_token_of_published_models_is_six_times_their_active_weights(name: str) -> None:
     config = build_config(REFERENCE_MODELS[name])
     active = 0
-    for parameter, weights in matrices(build_model(config)):
+    for parameter, weights in matrices(published(name)):
         selected = config.num_experts_per_tok if ".experts." in parameter else 1
         active += weights.numel() * selected // (weights.shape[0] if ".experts." in parameter else 1)
     recurrences = (getattr(config, "layer_types", None) or []).count("linear_attention")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,9 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support import counted_flops
 from support.flops_references import build_config
 from support.flops_table import PAGE, page_with_table, table
-from support.tiny_models import SAME_AS, VARIANTS, fields_of, tiny_fields
+from support.tiny_models import TINY, VARIANTS, fields_of, tiny_fields
 from transformers import CONFIG_MAPPING
 
 from areal_callbacks.flops import get_flops_estimator, register_flops_estimator, supported_model_types
@@ -81,7 +83,7 @@ def test_registration_replaces_registered_and_built_in_formulas() -> None:
         assert estimate(7) == value
 
 
-@pytest.mark.parametrize("name", [*(name for name in ARCHITECTURES if name not in SAME_AS), *VARIANTS])
+@pytest.mark.parametrize("name", [*TINY, *VARIANTS])
 def test_every_built_in_formula_takes_saved_configurations(name: str) -> None:
     config = build_config(fields_of(name))
     estimate = get_flops_estimator(config)
@@ -154,6 +156,17 @@ def test_heads_are_told_apart_by_the_class() -> None:
     assert scores is not None
     assert words is not None
     assert words(7) - scores(7) == 6 * 7 * 48 * (97 - 5)
+
+
+@pytest.mark.parametrize("model_type", TINY)
+def test_classes_with_a_language_model_head_have_it(model_type: str) -> None:
+    """Whatever their names end with: GPT2LMHeadModel, MarianMTModel."""
+    name = counted_flops.model_class(model_type).__name__
+    config = build_config(fields_of(model_type))
+    estimate, with_head = get_flops_estimator(config, model_class=name), get_flops_estimator(config)
+    assert estimate is not None
+    assert with_head is not None
+    assert (estimate(7) == with_head(7)) == bool(re.search(r"For[A-Z]|LMHeadModel|MTModel", name))
 
 
 def test_kimi_is_counted_like_deepseek() -> None:

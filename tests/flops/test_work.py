@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 from support.flops_references import REFERENCE_MODELS, build_config
-from support.tiny_models import SAME_AS, VARIANTS, fields_of
+from support.tiny_models import TINY, VARIANTS, fields_of
 
 from areal_callbacks.flops import get_flops_estimator
 from areal_callbacks.flops.encoder_decoder import EncoderDecoderFlops
-from areal_callbacks.flops.models import ARCHITECTURES
 from areal_callbacks.flops.work import model_work
 
 
-@pytest.mark.parametrize("name", [*(name for name in ARCHITECTURES if name not in SAME_AS), *VARIANTS])
+@pytest.mark.parametrize("name", [*TINY, *VARIANTS])
 def test_blocks_add_up_to_the_estimate(name: str) -> None:
     config = build_config(fields_of(name))
     estimate = get_flops_estimator(config)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from support.conformance import MonitorCase, check_monitor
+from support.throughput_ranks import forward_call
 from support.tiny_trainer import moe_model
 
 from areal_callbacks.core.records import Records
@@ -22,7 +23,8 @@ def throughput() -> MonitorCase:
 
     def train() -> None:
         monitor.begin()
-        monitor.on_inputs((), {"input_ids": IDS, "attention_mask": (IDS > 0).long()}, last=True)
+        call = forward_call(input_ids=IDS, attention_mask=(IDS > 0).long())
+        monitor.on_consumed("text", call)
         monitor.optimizer_begin()
         monitor.optimizer_end()
         monitor.end()

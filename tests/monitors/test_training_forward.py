@@ -1,98 +1,20 @@
-"""Which forwards train, and what the listener is offered of them."""
+"""Which forwards train, and whether a failure or an end leaves anything behind."""
 
 from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from support.forwards import BATCH, READ, Listener, Model, Probe, Wrapper, observed
+from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from areal_callbacks.monitors.training_forward import TrainingForward
+from areal_callbacks.monitors.consumers import Kind
+from areal_callbacks.monitors.training_forward import ForwardCall
 from areal_callbacks.safety.reporting import logger
-
-
-class Probe(nn.Module):
-    """A layer that notes whether it ran inside a training forward."""
-
-    forward_state: TrainingForward
-
-    def __init__(self, seen: list[bool]) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-        self.seen = seen
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.seen.append(self.forward_state.active)
-        return self.linear(x).tanh()
-
-
-class Model(nn.Module):
-    """Looks like a Transformers model."""
-
-    base_model_prefix = "model"
-    config = None
-
-    def __init__(self, layer: nn.Module, reentrant: bool | None = None) -> None:
-        super().__init__()
-        self.layer = layer
-        self.reentrant = reentrant
-        self.fails: BaseException | None = None
-
-    def forward(self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None, scale: int = 1) -> Tensor:
-        if self.fails is not None:
-            raise self.fails
-        assert attention_mask is not None
-        x = attention_mask.float().requires_grad_(torch.is_grad_enabled())
-        if self.reentrant is None or not torch.is_grad_enabled():
-            return self.layer(x).sum() * scale
-        return checkpoint(self.layer, x, use_reentrant=self.reentrant).sum() * scale
-
-
-class Wrapper(nn.Module):
-    """A strategy around the model: calls it by keyword with what it takes out of a raw batch."""
-
-    def __init__(self, model: nn.Module, reference: nn.Module | None = None) -> None:
-        super().__init__()
-        self.model, self.reference = model, reference
-
-    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
-        if self.reference is not None:
-            with torch.no_grad():
-                self.reference(**batch)
-        return self.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])
-
-
-class Listener:
-    """Keeps what it is offered; content with arguments by keyword."""
-
-    def __init__(self, content: bool = True) -> None:
-        self.begun = 0
-        self.offered: list[tuple[tuple[Any, ...], dict[str, Any], bool]] = []
-        self._content = content
-
-    def on_forward(self) -> None:
-        self.begun += 1
-
-    def on_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
-        self.offered.append((args, dict(kwargs), last))
-        return self._content
-
-
-BATCH = {"input_ids": torch.ones(2, 3, dtype=torch.long), "attention_mask": torch.ones(2, 3, dtype=torch.long)}
-
-
-def observed(root: nn.Module, listener: Listener | None = None) -> TrainingForward:
-    forward = TrainingForward(listener)
-    forward.attach([root])
-    for module in root.modules():
-        if isinstance(module, Probe):
-            module.forward_state = forward
-    return forward
 
 
 def test_training_forwards_alone_are_active() -> None:
@@ -133,35 +55,39 @@ def test_recomputation_is_no_second_forward(reentrant: bool, whole: bool) -> Non
     assert forward.forwards == 2
 
 
-def test_the_model_inside_is_offered_first_and_the_batch_only_if_that_was_not_enough() -> None:
-    listener, unhappy = Listener(), Listener(content=False)
-    wrapper = Wrapper(Model(Probe([])))
-    forward = observed(wrapper, listener)
-    wrapper(BATCH)
-    assert [(sorted(kwargs), last) for _, kwargs, last in listener.offered] == [
-        (["attention_mask", "input_ids"], False)
-    ]
-    forward.detach()
-    observed(wrapper, unhappy)
-    wrapper(BATCH)
-    assert [(len(args), sorted(kwargs), last) for args, kwargs, last in unhappy.offered] == [
-        (0, ["attention_mask", "input_ids"], False),
-        (1, [], True),
-    ]
-    assert listener.begun == unhappy.begun == 1
-
-
-def test_positional_arguments_of_a_model_are_named() -> None:
+def test_a_gradient_cache_trains_inside_backward() -> None:
+    seen: list[bool] = []
     listener = Listener()
-    model = Model(Probe([]))
-    observed(model, listener)
-    model(BATCH["input_ids"], BATCH["attention_mask"], scale=2)
-    ((args, kwargs, last),) = listener.offered
-    assert args == ()
-    assert kwargs["input_ids"] is BATCH["input_ids"]
-    assert kwargs["attention_mask"] is BATCH["attention_mask"]
-    assert kwargs["scale"] == 2
-    assert not last
+    model = Model(Probe(seen), reentrant=False)
+    forward = observed(model, listener)
+    with torch.no_grad():
+        model(**BATCH)
+    loss = torch.zeros((), requires_grad=True) * 1
+    loss.register_hook(lambda _: torch.enable_grad()(lambda: model(**BATCH).backward())())
+    loss.backward()
+    assert seen == [False, True, False]  # embedded, trained, recomputed
+    assert listener.consumed == [READ]
+    assert forward.forwards == 1
+
+
+def test_backward_inside_the_outermost_call() -> None:
+    """A host whose step runs the backward itself, with whole models under both kinds of checkpointing."""
+    listener = Listener()
+
+    class Step(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Model(Probe([]))
+
+        def forward(self, reentrant: bool) -> None:
+            anchor = torch.ones(2, 3, requires_grad=True)
+            one = lambda x: self.model(attention_mask=x.detach() * 0 + 1) + x.sum() * 0  # noqa: E731
+            checkpoint(one, anchor, use_reentrant=reentrant).backward()
+
+    observed(step := Step(), listener)
+    for reentrant in (False, True):
+        step(reentrant)
+    assert [kind for kind, *_ in listener.consumed] == ["text", "text"]
 
 
 def test_a_reference_model_inside_a_training_step_does_not_train() -> None:
@@ -172,16 +98,15 @@ def test_a_reference_model_inside_a_training_step_does_not_train() -> None:
     observed(wrapper, listener)
     wrapper(BATCH)
     assert (trained, referred) == ([True], [False])
-    assert len(listener.offered) == 1
+    assert listener.consumed == [READ]
 
 
-def test_nothing_is_offered_of_forwards_that_do_not_train() -> None:
+def test_nothing_is_told_of_forwards_that_do_not_train() -> None:
     listener = Listener()
     model = Model(Probe([])).eval()
     observed(model, listener)
     model(**BATCH)
-    assert listener.offered == []
-    assert listener.begun == 0
+    assert listener.consumed == listener.outermost == listener.begun == []
 
 
 @pytest.mark.parametrize("error", [RuntimeError("in the model"), KeyboardInterrupt("in the model")])
@@ -189,7 +114,7 @@ def test_a_forward_that_raises_does_not_stay_open(error: BaseException) -> None:
     seen: list[bool] = []
     model = Model(Probe(seen))
     wrapper = Wrapper(model)
-    observed(wrapper)
+    observed(wrapper, listener := Listener())
     model.fails = error
     with pytest.raises(type(error), match="in the model"):
         wrapper(BATCH)
@@ -198,20 +123,25 @@ def test_a_forward_that_raises_does_not_stay_open(error: BaseException) -> None:
         wrapper(BATCH)
     wrapper(BATCH)
     assert seen == [False, True]
+    assert listener.consumed == [READ]
 
 
+@pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_a_module_that_was_compiled_in_place(backend: str) -> None:
+def test_a_module_that_is_compiled_in_place_before_or_after(backend: str, before: bool) -> None:
     torch._dynamo.reset()
     model = Model(nn.Linear(3, 3))
-    model.compile(backend=backend)
     listener = Listener()
+    if before:
+        model.compile(backend=backend)
     forward = observed(model, listener)
+    if not before:
+        model.compile(backend=backend)
     model(**BATCH).backward()
     with torch.no_grad():
         model(**BATCH)
     assert forward.forwards == 1
-    assert [sorted(kwargs) for _, kwargs, _ in listener.offered] == [["attention_mask", "input_ids"]]
+    assert listener.consumed == [READ]
     forward.detach()
     model(**BATCH)
     assert forward.forwards == 1
@@ -230,12 +160,12 @@ def test_detaching_leaves_nothing_behind() -> None:
         assert not module._forward_pre_hooks_with_kwargs
         assert not module._forward_hooks_always_called
     wrapper(BATCH)
-    assert listener.begun == 0
+    assert listener.begun == []
 
 
 def test_a_listener_that_raises_is_said_once_and_the_model_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Listener):
-        def on_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
+        def on_consumed(self, kind: Kind, call: ForwardCall) -> None:
             raise OSError("lost")
 
     model = Model(nn.Linear(3, 3))
@@ -255,6 +185,6 @@ def test_copies_of_an_observed_model_are_not_observed(duplicate: Any) -> None:
     observed(model, listener)
     twin = duplicate(model)
     twin(**BATCH).backward()
-    assert listener.begun == 0
+    assert listener.begun == []
     model(**BATCH)
-    assert listener.begun == 1
+    assert listener.begun == ["Model"]

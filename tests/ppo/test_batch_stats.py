@@ -57,6 +57,25 @@ def test_an_attention_mask_may_be_wider_than_the_mask():
     assert (given["n_tokens"], given["prompt_len/avg"], given["seq_len/avg"]) == (6, 8, 15)
 
 
+def test_the_prompt_ends_with_the_first_generated_token():
+    """Answers of an environment between two turns are no prompt."""
+    attention = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 0], [1, 1, 1, 0, 0, 0]])
+    mask = torch.tensor([[0, 0, 1, 0, 0, 1], [0, 0, 0, 1, 1, 0], [0, 0, 0, 0, 0, 0]])
+    found = record(PolicyBatch(mask, attention_mask=attention))
+    assert [found[f"prompt_len/{part}"] for part in ("min", "max")] == [2, 3]
+    assert found["prompt_len/avg"] == pytest.approx((2 + 2 + 3) / 3)
+
+
+@pytest.mark.parametrize("told_by_versions", [True, False])
+def test_the_prompt_of_a_mask_at_the_predicting_positions(told_by_versions):
+    attention, mask = torch.ones(1, 6), torch.tensor([[0, 0, 1, 1, 1, 0]])
+    versions = torch.tensor([[-1, -1, -1, 4, 4, 5]])
+    how = {"versions": versions} if told_by_versions else {"mask_at_predictions": True}
+    assert record(PolicyBatch(mask, attention_mask=attention, **how))["prompt_len/avg"] == 3
+    narrower = PolicyBatch(mask[:, :-1], attention_mask=attention)  # begins with what predicts the second token
+    assert record(narrower)["prompt_len/avg"] == 3
+
+
 def test_all_sequences_are_scored_if_nothing_else_is_said():
     metrics = record(PolicyBatch(torch.ones(3, 1), task_reward=torch.tensor([1.0, 0.0, -2.0])))
     assert (metrics["correct_n_seqs"], metrics["incorrect_n_seqs"], metrics["task_reward/min"]) == (1, 2, -2)

@@ -21,7 +21,16 @@ HAND_COMPUTED = {
 }
 
 
-@pytest.mark.parametrize(("mask", "shifted"), [([0, 0, 1, 1], False), ([0, 1, 1, 0], True), ([0, 1, 1, 1], True)])
+@pytest.mark.parametrize(
+    ("mask", "shifted"),
+    [
+        ([0, 0, 1, 1], False),
+        ([0, 1, 1, 0], True),
+        ([0, 1, 1, 1], True),
+        ([0, 0, 1, 1], None),
+        ([0, 1, 1, 0], None),  # AReaL's: the mask is moved, the versions are not
+    ],
+)
 def test_hand_computed_versions(mask, shifted):
     versions, mask = torch.tensor([[-1, -1, 3, 4]]), torch.tensor([mask])
     before = versions.clone(), mask.clone()
@@ -54,5 +63,5 @@ def test_versions_pool_over_ranks(two_ranks):
 
 def test_no_generated_token_gives_no_averages():
     tracker = StatsTracker()
-    log_version_stats(torch.tensor([-1, 3]), torch.tensor([1, 0]), 5, tracker)
+    log_version_stats(torch.tensor([-1, 3]), torch.tensor([1, 0]), 5, tracker, mask_at_predictions=False)
     assert tracker.export() == {VERSION_STATS + "n_valid_generated_tokens": 0.0}

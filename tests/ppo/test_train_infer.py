@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+import numpy as np
 import pytest
 import torch
 from support.ppo_batches import SCOPE, make_batch, measure
@@ -139,3 +140,40 @@ def expanded(key):
     return {
         name for choice in match[1].split(",") for name in expanded(key[: match.start()] + choice + key[match.end() :])
     }
+
+
+def test_one_token_without_a_log_probability_does_not_blind_the_others():
+    trainer, rollout, mask = make_batch(4, 50, seed=3)
+    damaged = rollout.clone()
+    row, column = (int(index) for index in mask.nonzero()[7])
+    damaged[row, column] = torch.nan
+    without = mask.clone()
+    without[row, column] = False
+    expected = measure((trainer, rollout, without), extended=False)
+    found = measure((trainer, damaged, mask))
+    assert found["nonfinite_logp_fraction"] == pytest.approx(1 / int(mask.sum()))
+    assert np.isnan([found["kl_k3"], found["logp_diff/avg"], found["ratio_outside_2"]]).all()
+    finite = {name.removeprefix("finite/"): value for name, value in found.items() if name.startswith("finite/")}
+    for irregular in ("nonfinite_logp_fraction", "kl_k3_overflow_fraction"):
+        del expected[irregular]
+    assert finite == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_finite_tokens_are_all_where_none_is_missing():
+    found = measure(make_batch(3, 20, seed=1))
+    finite = {name: value for name, value in found.items() if name.startswith("finite/")}
+    assert finite == {name: found[name.removeprefix("finite/")] for name in finite}
+    assert len(finite) == 18
+
+
+def test_no_finite_token_gives_no_finite_averages():
+    found = measure(([[float("nan"), -1.0]], [[-1.0, -1.0]], [[1, 0]]))
+    assert {name: value for name, value in found.items() if name.startswith("finite/")} == {"finite/n_valid_tokens": 0}
+
+
+@pytest.mark.parametrize("mask", [[[0, 0, 1, 1]], [[0, 1, 1, 0]]])
+def test_ages_are_those_of_the_tokens_also_where_the_mask_is_at_the_predicting_positions(mask):
+    versions = torch.tensor([[-1, -1, 5, 3]])
+    trainer, rollout = torch.zeros(1, 4), torch.tensor(mask).cumsum(-1) * -1.0  # |d| is 1, then 2
+    found = measure((trainer, rollout, mask), versions=versions, current_version=5)
+    assert (found["by_age/0/logp_abs_diff"], found["by_age/2/logp_abs_diff"]) == (1.0, 2.0)

@@ -21,7 +21,7 @@ def settled(model: nn.Module, options: FlopsConfig, dtype: torch.dtype, device: 
     estimates = Estimates([model], device, options, lambda length: length, forward)
     monitor.peak_flops = estimates.peak_flops
     forward.attach([model])
-    estimates.on_forward(monitor)
+    estimates.on_forward(monitor, model)
     model(torch.ones(1, 4, dtype=dtype))
     estimates.before_export(monitor)
     forward.detach()

@@ -7,13 +7,22 @@ from typing import Any
 
 import pytest
 import torch
+from support.sessions import open_session
 from support.tiny_trainer import moe_model
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaForSequenceClassification,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from areal_callbacks import MetricsSession, get_flops_estimator, register_flops_estimator
+from areal_callbacks.config import FlopsConfig
 from areal_callbacks.flops import registry
 from areal_callbacks.safety.reporting import logger
+from areal_callbacks.session.model_flops import find_flops
 
 SIZE: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
 IDS = torch.tensor([[5, 6, 7, 8, 9]])
@@ -112,6 +121,21 @@ def test_a_factory_that_raises(tmp_path: Path, caplog: pytest.LogCaptureFixture,
     register_flops_estimator("qwen3_moe", lambda config: config.no_such_field)
     assert "train_perf/estimated_flops" not in export(tmp_path, moe_model())
     assert "no_such_field" in messages(caplog)[0]
+
+
+def test_a_model_of_two_sequences_is_priced_in_pairs_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its encoder alone has sources without targets."""
+    config = T5Config(vocab_size=32, d_model=16, d_kv=8, d_ff=24, num_layers=1, num_heads=2)
+    model = T5ForConditionalGeneration(config)
+    assert find_flops([model], FlopsConfig()).estimator == get_flops_estimator(config)
+    session = open_session(tmp_path).attach(model)
+    model.train().get_encoder()(torch.ones(2, 3, dtype=torch.long)).last_hidden_state.sum().backward()
+    metrics = session.export(1).metrics
+    session.close()
+    assert metrics["train_perf/tokens"] == 6
+    assert "train_perf/estimated_flops" not in metrics
+    (message,) = messages(caplog)
+    assert "source and a target" in message
 
 
 def test_a_classifier_is_counted_with_its_own_head(tmp_path: Path) -> None:

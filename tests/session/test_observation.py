@@ -25,8 +25,12 @@ def test_a_model_of_another_size_costs_the_flops(
     assert session.export(1).metrics["train_perf/estimated_flops"] == 12
     session.attach(other := moe_model(num_hidden_layers=1))
     step(session, model, optimizer, 3)
+    with torch.no_grad():
+        other(**batch(4))  # a teacher costs nothing
+    assert session.export(2).metrics["train_perf/estimated_flops"] == 12
+    step(session, model, optimizer, 3)
     other(**batch(4))
-    metrics = session.export(2).metrics
+    metrics = session.export(3).metrics
     assert metrics["train_perf/tokens"] == 7
     assert "train_perf/estimated_flops" not in metrics
     assert "different sizes" in caplog.text
@@ -39,6 +43,7 @@ def test_data_parallel_peaks_add_up(tmp_path: Path) -> None:
         root = nn.DataParallel(nn.Linear(2, 2))
         root.device_ids = devices
         session = MetricsSession(output_dir=tmp_path, report=False, flops={"peak_flops": 1e12}).attach(root)
+        session.count_sequences([3])
         assert session.export(1).metrics["train_perf/peak_flops_per_second"] == expected
         session.close()
 

@@ -93,6 +93,23 @@ def test_a_family_that_fails_later_takes_its_pending_part_along(
     session.close()
 
 
+def test_an_interval_without_training_holds_what_was_recorded_alone(
+    session: MetricsSession, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
+    step(session, model, optimizer, 3)
+    first = session.export(1)
+    with session.included():  # a batch that is moved ahead is no training
+        session.tracker.scalar(reward=1.0)
+    second = session.export(2)
+    step(session, model, optimizer, 4)
+    third = session.export(3)
+    assert {name.partition("/")[0] for name in first.metrics} >= {"train_perf", "moe_balance"}
+    assert (second.metrics, second.expert_loads) == ({"reward": 1.0}, None)
+    assert third.metrics["train_perf/total_tokens"] == 3 + 4
+    assert third.expert_loads is not None
+    session.close()
+
+
 def test_excluded_work_is_not_training_time(session: MetricsSession) -> None:
     import time
 

@@ -15,7 +15,7 @@ from transformers import CONFIG_MAPPING, PreTrainedModel
 
 from areal_callbacks.flops import TrainingFlops
 from areal_callbacks.flops.encoder_decoder import EncoderDecoderFlops
-from areal_callbacks.flops.masks import Relative
+from areal_callbacks.flops.masks import Compressed, Mask, Relative
 
 TAKE_NO_PAIRWISE_MASK = ("mamba", "falcon_mamba")
 """State-space models without attention, whose mask has one entry for each token."""
@@ -47,6 +47,8 @@ ON_CPU = (
     "deberta",
     "deberta-v2",
     "esm",
+    "flaubert",
+    "fsmt",
     "jetmoe",
     "longcat_flash",
     "nllb-moe",
@@ -54,6 +56,7 @@ ON_CPU = (
     "opt",
     "switch_transformers",
     "whisper",
+    "xlm",
 )
 """Models that cannot run on the meta device: they read values of the mask, or take none with an entry for each pair."""
 
@@ -137,8 +140,11 @@ def convolved_padding(model: nn.Module) -> int:
     return sum(2 * conv.weight.numel() * int(conv.padding[0]) for conv in convolutions)
 
 
-NOT_DENSE = (Relative,)
-"""Patterns that eager attention computes as they are."""
+def dense_pairs(mask: Mask, length: int) -> int:
+    """Pairs that eager attention computes for a pattern: all L², but for those that have other keys than tokens."""
+    if isinstance(mask, Relative):
+        return mask.pairs(length)
+    return length * (length // mask.rate) if isinstance(mask, Compressed) else length**2
 
 
 def dense_forward_flops(estimator: TrainingFlops, length: int) -> int:
@@ -153,7 +159,7 @@ def dense_training_flops(estimator: TrainingFlops, length: int) -> int:
     per_pair = 2 * estimator.b + sum(c for _, c in estimator.windows)
     total = estimator.a * length + per_pair * length**2 + estimator.once
     for mask, c in estimator.others:
-        total += c * (mask.pairs(length) if isinstance(mask, NOT_DENSE) else length**2)
+        total += c * dense_pairs(mask, length)
     return total
 
 
@@ -165,6 +171,7 @@ ELEMENTWISE = (
     "time_mix_receptance",
     "e_score_correction_bias",
     "contact_head.regression.weight",
+    "position_bias",
 )
 """Endings of parameters that have two dimensions and multiply element by element, or are added."""
 

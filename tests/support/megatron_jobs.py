@@ -174,11 +174,11 @@ def install_error(group: Any, variant: str, missing: str, replacement: str | Non
     else:
         delattr(module, missing)
     before = dict(vars(module))
-    try:
+    with collect_messages() as logged:
         megatron.install(module)
-    except RuntimeError as error:
+    if logged:
         assert vars(module) == before
-        return str(error)
+        return "\n".join(logged)
     megatron.uninstall()
     return ""
 

@@ -6,10 +6,13 @@ from typing import Any
 
 import torch
 from support.reductions import over_ranks
+from torch import nn
 
 from areal_callbacks.core.records import Records
+from areal_callbacks.monitors.consumers import Entry
 from areal_callbacks.monitors.throughput.monitor import ThroughputMonitor
 from areal_callbacks.monitors.throughput.timer import WallTimer
+from areal_callbacks.monitors.training_forward import ForwardCall
 
 
 class Clock:
@@ -30,9 +33,10 @@ class Rank:
 
     def step(self, lengths: list[int], seconds: float, optimizer: float | None = None) -> None:
         width = max([1, *lengths])
-        mask = torch.tensor([[1] * length + [0] * (width - length) for length in lengths])
+        rows = [[1] * length + [0] * (width - length) for length in lengths]
+        mask = torch.tensor(rows, dtype=torch.long).view(len(lengths), width)
         self.monitor.begin()
-        self.monitor.on_inputs((), {"input_ids": mask, "attention_mask": mask}, last=False)
+        self.consume(input_ids=mask, attention_mask=mask)
         self.clock.now += seconds - (optimizer or 0.0)
         if optimizer is not None:
             self.monitor.optimizer_begin()
@@ -40,6 +44,18 @@ class Rank:
             self.monitor.optimizer_end()
         self.monitor.end()
         self.clock.now += 1000.0  # evaluation, checkpoints, waiting for data
+
+    def consume(self, **inputs: Any) -> None:
+        """A model is given these in a training forward."""
+        self.monitor.on_consumed("text", forward_call(**inputs))
+
+    def end_forward(self, *args: Any, **kwargs: Any) -> None:
+        """A training forward of a root without models ends."""
+        self.monitor.on_outermost(forward_call(*args, **kwargs), has_models=False)
+
+
+def forward_call(*args: Any, **kwargs: Any) -> ForwardCall:
+    return ForwardCall(Entry(nn.Identity(), (), frozenset()), None, args, kwargs, trains=True)
 
 
 def export(*ranks: Rank) -> dict[str, float]:

@@ -51,7 +51,7 @@ def make_accelerator(
     project = None if folder is None else str(folder)
     accelerator = Accelerator(cpu=True, project_dir=project, **options)
     if options.get("log_with"):
-        accelerator.init_trackers("project", init_kwargs=init_kwargs)
+        accelerator.init_trackers("project", init_kwargs=init_kwargs or {})
     return accelerator
 
 

@@ -10,10 +10,14 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger
 from support.tiny_trainer import Sequences, moe_model
+from support.versions import takes
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from areal_callbacks.writers.jsonl import MetricsRecord, read_metrics
+
+TRUSTING = {"weights_only": False} if takes(Trainer.fit, "weights_only") else {}
+"""For checkpoints of our own that hold more than weights."""
 
 ROWS = 14
 """Seven batches of two: with two to a step, the last window of an epoch is incomplete."""

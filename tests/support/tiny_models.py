@@ -7,11 +7,12 @@ from typing import Any
 
 from transformers import CONFIG_MAPPING
 
-from areal_callbacks.flops.models import COMPOSITES
+from areal_callbacks.flops.models import ARCHITECTURES, COMPOSITES
+from areal_callbacks.flops.models.vision_and_audio import AUDIO, IMAGES, IMAGES_AND_TEXTS, TEXT_TOWERS
 
 COMMON: dict[str, Any] = {
     # width and depth
-    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "embedding_dim"), 48),
+    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "embedding_dim", "emb_dim"), 48),
     **dict.fromkeys(("intermediate_size", "n_inner", "ffn_dim", "d_ff", "dff", "ffn_hidden_size", "hidden_dim"), 40),
     **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 40),
     **dict.fromkeys(("num_hidden_layers", "num_layers", "n_layers", "n_layer", "num_blocks"), 4),
@@ -76,7 +77,19 @@ _DEEPSEEK_EXPERTS: dict[str, Any] = {"first_k_dense_replace": 1, "n_shared_exper
 
 SPECIAL: dict[str, dict[str, Any]] = {
     "codegen": {"rotary_dim": 4},
+    "deepseek_v4": {
+        "num_key_value_heads": 1,
+        "index_topk": 2,
+        "layer_types": ["sliding_attention", *["compressed_sparse_attention", "heavily_compressed_attention"] * 2],
+        "compress_rates": {"compressed_sparse_attention": 2, "heavily_compressed_attention": 3},
+        "num_hidden_layers": 5,
+        "hc_mult": 3,
+        "o_groups": 2,
+        "o_lora_rank": 9,
+        "partial_rotary_factor": 0.5,
+    },
     "exaone_moe": {"num_shared_experts": 2},
+    "fsmt": {"src_vocab_size": 97, "tgt_vocab_size": 97},
     "gpt_neo": {"attention_types": [[["global", "local"], 2]], "window_size": 5},
     "gptj": {"rotary_dim": 4},
     "helium": {"head_dim": 12},
@@ -146,6 +159,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "deberta-v2": _DISENTANGLED | {"position_buckets": 6},
     "distilbert": {"hidden_dim": 40},
     "electra": {"embedding_size": 22},
+    "rembert": {"input_embedding_size": 22, "output_embedding_size": 26},
     "modernbert": {"local_attention": 6},
     "roberta-prelayernorm": {},
     "deepseek_ocr2_text": {"mlp_layer_types": ["dense", "sparse", "sparse", "sparse"]},
@@ -185,7 +199,13 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"new_decoder_architecture": False, "multi_query": False, "num_kv_heads": 4},
     ),
     "gemma4_text without experts": ("gemma4_text", {"use_double_wide_mlp": True, "enable_moe_block": False}),
+    "gemma behind a tower": ("gemma", {"use_bidirectional_attention": True}),
+    "xlm as a decoder": ("xlm", {"causal": True}),
     "bert as a decoder": ("bert", {"is_decoder": True}),
+    "albert with two layers in a group": ("albert", {"inner_group_num": 2, "num_hidden_groups": 2}),
+    "deberta-v2 with a convolution": ("deberta-v2", {"conv_kernel_size": 3}),
+    "laguna with a gate for each channel": ("laguna", {"gating": "per-element"}),
+    "lfm3 without gates": ("lfm3", {"use_attention_gate": False}),
     "deberta without relative positions": ("deberta", {"relative_attention": False}),
     "t5 with gated MLPs": ("t5", {"feed_forward_proj": "gated-gelu"}),
     "nemotron_h in a latent space": ("nemotron_h", {"moe_latent_size": 22}),
@@ -195,10 +215,19 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 """Name → model type and changed fields: the branches that the first table leaves out."""
 
 SAME_AS = {
+    **dict.fromkeys(("exaone", "internlm3", "iquestcoder"), "llama"),
     "kimi_k2": "deepseek_v3",
+    "sarvam_mla": "deepseek_v3",
+    "sarvam_moe": "glm4_moe",
     **COMPOSITES,
 }
 """Types that transformers builds only under another type, or as a composite of it."""
+
+BESIDE_TOKENS = frozenset({*IMAGES, *TEXT_TOWERS, *IMAGES_AND_TEXTS, *AUDIO})
+"""Types whose sequences are no tokens, or whose models have no head: tests/flops/test_vision_and_audio.py has them."""
+
+TINY = [name for name in ARCHITECTURES if name not in SAME_AS and name not in BESIDE_TOKENS]
+"""Types that this file has a small configuration for."""
 
 
 def tiny_fields(model_type: str) -> dict[str, Any]:

@@ -55,7 +55,8 @@ def test_the_lines_are_those_of_the_format(tmp_path: Path) -> None:
     export = Export(10, {"train_perf/tokens": 4096.0}, loads, {"loss": 1.5, "train_perf/tokens": 7.0}, 123.5)
     run, metrics, experts = raw(write(tmp_path, export, every=1, wandb_api_key="s3cr3t"))
     assert abs(run.pop("time") - time.time()) < 60
-    assert run == {"kind": "run", "version": 1, "config": {"every": 1, "wandb_api_key": "[redacted]"}}
+    config = {"every": 1, "wandb_api_key": "[redacted]"}
+    assert run == {"kind": "run", "version": 1, "config": config, "resumes": None}
     assert metrics == {
         "kind": "metrics",
         "step": 10,

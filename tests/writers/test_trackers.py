@@ -23,7 +23,7 @@ def list_kinds(root: Path, **options: Any) -> list[str]:
 
 
 def test_every_tracker_of_the_configuration_is_known() -> None:
-    plain = {"experiment_name", "trial_name", "fileroot"}
+    plain = {"experiment_name", "trial_name", "fileroot", "per_expert_scalars"}
     assert TRACKERS.keys() == {field.name for field in fields(StatsLoggerConfig)} - plain
 
 
@@ -37,6 +37,7 @@ def test_without_a_section_nothing_is_opened() -> None:
     [
         ("wandb", {"mode": "disabled"}),
         ("swanlab", {"mode": "disabled"}),
+        ("trackio", {"mode": "disabled"}),
         ("trackio", None),
         ("tensorboard", {"path": None}),
     ],

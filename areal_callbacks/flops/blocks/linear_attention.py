@@ -31,6 +31,27 @@ def gated_delta_net(
     return Macs(projections) + convolution + delta_rule(num_value_heads, key_head_dim, value_head_dim)
 
 
+def gated_delta_net_2(
+    *,
+    hidden_size: int,
+    num_key_heads: int,
+    num_value_heads: int,
+    key_head_dim: int,
+    value_head_dim: int,
+    conv_kernel_size: int,
+) -> Macs:
+    """:func:`gated_delta_net` whose decay, erasure and writing have a gate for each channel instead of each head.
+
+    With K and V as there, per token: projections ``h·(4K + 3V)`` (query, key, value, output gate, decay and erasure of
+    key channels, writing of value channels), output ``V·h``, and the same convolution and recurrence, whose gates
+    multiply element by element. Source: Gated DeltaNet-2 as Megatron-Core's "gdn2" has it, with gates of full rank.
+    """
+    keys, values = num_key_heads * key_head_dim, num_value_heads * value_head_dim
+    projections = hidden_size * (4 * keys + 3 * values) + values * hidden_size
+    convolution = depthwise_convolution(channels=2 * keys + values, kernel_size=conv_kernel_size)
+    return Macs(projections) + convolution + delta_rule(num_value_heads, key_head_dim, value_head_dim)
+
+
 def delta_rule(num_heads: int, key_head_dim: int, value_head_dim: int) -> Macs:
     """State prediction, update and readout: ``3·num_heads·key_head_dim·value_head_dim`` per token."""
     return unweighted(3 * num_heads * key_head_dim * value_head_dim)

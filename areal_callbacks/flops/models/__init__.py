@@ -11,21 +11,38 @@ from areal_callbacks.flops.models.experts import DECODERS_WITH_EXPERTS
 from areal_callbacks.flops.models.families import FAMILIES
 from areal_callbacks.flops.models.hybrids import HYBRIDS
 from areal_callbacks.flops.models.multimodal import COMPOSITES, LANGUAGE_PARTS, WITHOUT_LANGUAGE_MODEL
+from areal_callbacks.flops.models.vision_and_audio import AUDIO, IMAGES, IMAGES_AND_TEXTS, TEXT_TOWERS
+from areal_callbacks.flops.sampled import Sampled
+from areal_callbacks.flops.two_towers import TwoTowers
 
-_STACKS: Mapping[str, Stack] = {
+Architecture = Stack | EncoderDecoder | TwoTowers | Sampled
+
+_PARTS: Mapping[str, Architecture] = {
     **DECODERS,
     **DECODERS_WITH_EXPERTS,
     **FAMILIES,
     **HYBRIDS,
     **ENCODERS,
-    **LANGUAGE_PARTS,
-}
-
-ARCHITECTURES: Mapping[str, Stack | EncoderDecoder] = {
-    **_STACKS,
-    **{model_type: _STACKS[part] for model_type, part in COMPOSITES.items()},
     **ENCODER_DECODERS,
+    **LANGUAGE_PARTS,
+    **IMAGES,
+    **TEXT_TOWERS,
+    **IMAGES_AND_TEXTS,
+    **AUDIO,
 }
-"""Model type → stack. Each is verified against operator counts of the model itself."""
 
-__all__ = ["ARCHITECTURES", "COMPOSITES", "ENCODER_DECODERS", "WITHOUT_LANGUAGE_MODEL"]
+ARCHITECTURES: Mapping[str, Architecture] = {
+    **_PARTS,
+    **{model_type: _PARTS[part] for model_type, part in COMPOSITES.items()},
+}
+"""Model type → its row. Each is verified against operator counts of the model itself."""
+
+__all__ = [
+    "ARCHITECTURES",
+    "COMPOSITES",
+    "ENCODER_DECODERS",
+    "IMAGES_AND_TEXTS",
+    "TEXT_TOWERS",
+    "WITHOUT_LANGUAGE_MODEL",
+    "Architecture",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from areal_callbacks.flops.attention import (
     GQA,
@@ -57,9 +58,10 @@ DECODERS: Mapping[str, Stack] = {
     "cwm": _DECLARED,
     "diffllama": Stack(differential_attention, GATED_MLP),
     "ernie4_5": _LLAMA,
+    "exaone": _LLAMA,
     "exaone4": _DECLARED,
-    "gemma": _OWN_HEAD_DIM,
-    "gemma2": Stack(GQA_OWN_HEAD_DIM, GATED_MLP, _ALTERNATING_WINDOWS),
+    "gemma": replace(_OWN_HEAD_DIM, prefix_sees_both_sides=True),
+    "gemma2": Stack(GQA_OWN_HEAD_DIM, GATED_MLP, _ALTERNATING_WINDOWS, prefix_sees_both_sides=True),
     "gemma3_text": Stack(GQA_OWN_HEAD_DIM, GATED_MLP, _GEMMA3_WINDOWS),
     "glm": _OWN_HEAD_DIM,
     "glm4": _OWN_HEAD_DIM,
@@ -79,12 +81,16 @@ DECODERS: Mapping[str, Stack] = {
     "granite_swa": _DECLARED,
     "helium": _LLAMA,
     "hunyuan_v1_dense": _LLAMA,
+    "hyperclovax": _LLAMA,
+    "internlm3": _LLAMA,
+    "iquestcoder": _LLAMA,
     "jais2": _PLAIN,
     "llama": _LLAMA,
     "minicpm3": Stack(multi_head_latent_attention, GATED_MLP),
     "ministral": _DECLARED,
     "ministral3": _WINDOWED,
     "mistral": _WINDOWED,
+    "molmo2_text": _OWN_HEAD_DIM,
     "mpt": Stack(MHA, PLAIN_MLP_4, names=_MPT_NAMES),
     "nanochat": _PLAIN,
     "nemotron": _PLAIN,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from areal_callbacks.flops import blocks
 from areal_callbacks.flops.attention import MHA
@@ -92,6 +93,7 @@ ENCODER_DECODERS: Mapping[str, EncoderDecoder] = {
     "bart": _BART,
     "blenderbot": _BART,
     "blenderbot-small": _BART,
+    "fsmt": EncoderDecoder(_BART.encoder, replace(_BART.decoder, names=_DECODER | {"vocab_size": "tgt_vocab_size"})),
     "m2m_100": _BART,
     "marian": _BART,
     "mbart": _BART,

@@ -9,7 +9,7 @@ from functools import partial
 from areal_callbacks.flops.attention import GQA, MHA, disentangled_attention, grouped_query_attention
 from areal_callbacks.flops.blocks import Macs, projection
 from areal_callbacks.flops.estimator import Block
-from areal_callbacks.flops.feed_forwards import GATED_MLP, PLAIN_MLP, mlp
+from areal_callbacks.flops.feed_forwards import GATED_MLP, PLAIN_MLP, PLAIN_MLP_4, mlp
 from areal_callbacks.flops.fields import Fields
 from areal_callbacks.flops.heads import masked_language_model_head
 from areal_callbacks.flops.layer_types import declared
@@ -37,7 +37,15 @@ def _shared_layers(layer: Layer) -> Iterable[Block]:
     assert isinstance(feed_forward, Macs)
     repeated = layer.index >= layer.fields.integer("num_hidden_groups", default=1)
     reused = Macs(unused=-(attention + feed_forward).weights) if repeated else Macs()
-    return [Block(attention + reused, mask=BIDIRECTIONAL, name="attention"), Block(feed_forward, name="mlp")]
+    blocks = [Block(attention + reused, mask=BIDIRECTIONAL, name="attention"), Block(feed_forward, name="mlp")]
+    return layer.fields.integer("inner_group_num", default=1) * blocks
+
+
+def _convolution_if_any(fields: Fields) -> Iterable[Block]:
+    """DeBERTa-v2: a convolution over the output of the first layer, where ``conv_kernel_size`` is set."""
+    kernel, hidden = fields.integer("conv_kernel_size", default=0), fields.integer("hidden_size")
+    groups = fields.integer("conv_groups", default=1, minimum=1)
+    return [Block(projection(kernel * hidden, hidden // groups), name="convolution")] if kernel else []
 
 
 _ELECTRA = _Encoder(
@@ -47,6 +55,15 @@ _ELECTRA = _Encoder(
     head=masked_language_model_head(embedding_size="embedding_size"),
 )
 
+_XLM = Stack(
+    MHA,
+    PLAIN_MLP_4,
+    names={"hidden_size": "emb_dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"},
+    bidirectional=True,
+    causal_if="causal",
+)
+_GTE = _Encoder(grouped_query_attention(key_value_heads=False), GATED_MLP)
+
 ENCODERS: Mapping[str, Stack] = {
     "albert": replace(
         _ELECTRA, attention=_shared_layers, feed_forward=None, outside=lambda fields: [_embedding_projection(fields)]
@@ -55,7 +72,7 @@ ENCODERS: Mapping[str, Stack] = {
     "camembert": _BERT,
     "data2vec-text": _BERT,
     "deberta": _Encoder(disentangled_attention(clipped=True), PLAIN_MLP),
-    "deberta-v2": _Encoder(disentangled_attention(clipped=False), PLAIN_MLP),
+    "deberta-v2": _Encoder(disentangled_attention(clipped=False), PLAIN_MLP, outside=_convolution_if_any),
     "distilbert": _Encoder(
         MHA,
         mlp("hidden_dim", gated=False),
@@ -65,13 +82,24 @@ ENCODERS: Mapping[str, Stack] = {
     "ernie": _BERT,
     "esm": _BERT,
     "eurobert": Stack(GQA, GATED_MLP, bidirectional=True),
+    "flaubert": _XLM,
+    "gte": _GTE,
+    "jina_embeddings_v3": _BERT,
     "megatron-bert": _BERT,
     "modernbert": _Encoder(MHA, GATED_MLP, declared),
     "mpnet": _BERT,
-    "nomic_bert": _Encoder(grouped_query_attention(key_value_heads=False), GATED_MLP),
+    "nomic_bert": _GTE,
+    "rembert": _Encoder(
+        MHA,
+        PLAIN_MLP,
+        outside=lambda fields: [_embedding_projection(fields)],
+        head=masked_language_model_head(output_size="output_embedding_size"),
+        names={"embedding_size": "input_embedding_size"},
+    ),
     "roberta": _BERT,
     "roberta-prelayernorm": _BERT,
     "roformer": _BERT,
+    "xlm": _XLM,
     "xlm-roberta": _BERT,
     "xlm-roberta-xl": _BERT,
 }

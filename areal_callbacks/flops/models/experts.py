@@ -9,7 +9,7 @@ from areal_callbacks.flops.attention import (
     GATED_GQA,
     GQA,
     GQA_OWN_HEAD_DIM,
-    head_gated,
+    head_or_channel_gated,
     multi_head_latent_attention,
     sparse_latent_attention,
 )
@@ -48,6 +48,7 @@ _DELTA_NET = declared_or(full_every(4, LINEAR, "full_attention_interval"))
 _DEEPSEEK = _Stack(multi_head_latent_attention, EXPERTS_AND_SHARED_EXPERTS, is_dense=dense_first)
 _DECLARED_DEEPSEEK = _Stack(multi_head_latent_attention, EXPERTS_AND_SHARED_EXPERTS, is_dense=dense_declared)
 _SPARSE_DEEPSEEK = _Stack(sparse_latent_attention, EXPERTS_AND_SHARED_EXPERTS, is_dense=dense_declared)
+_GLM4_MOE = _Stack(GQA, EXPERTS_AND_SHARED_EXPERTS, is_dense=dense_first)
 _MIXTRAL = _Stack(GQA, EXPERTS, uniform_window)
 _hybrid_qwen = partial(_Stack, GATED_GQA, layer_types=_DELTA_NET, mixers={LINEAR: gated_delta_net})
 
@@ -59,7 +60,7 @@ DECODERS_WITH_EXPERTS: Mapping[str, Stack] = {
     "dots1": _Stack(GQA, EXPERTS_AND_SHARED_EXPERTS, declared, is_dense=dense_first),
     "exaone_moe": _Stack(GQA, EXPERTS_AND_NUMBERED_SHARED, declared, is_dense=dense_declared),
     "flex_olmo": _Stack(GQA, EXPERTS),
-    "glm4_moe": _Stack(GQA, EXPERTS_AND_SHARED_EXPERTS, is_dense=dense_first),
+    "glm4_moe": _GLM4_MOE,
     "glm4_moe_lite": _DECLARED_DEEPSEEK,
     "glm_moe_dsa": _SPARSE_DEEPSEEK,
     "gpt_oss": _Stack(GQA_OWN_HEAD_DIM, EXPERTS, declared_or(full_every(2, SLIDING))),
@@ -87,9 +88,11 @@ DECODERS_WITH_EXPERTS: Mapping[str, Stack] = {
     "qwen3_5_moe_text": _hybrid_qwen(EXPERTS_AND_GATED_SHARED_EXPERT),
     "qwen3_moe": _Stack(GQA, SMALL_EXPERTS, uniform_window_if_used, is_dense=dense_between_steps),
     "qwen3_next": _hybrid_qwen(EXPERTS_AND_GATED_SHARED_EXPERT, is_dense=dense_between_steps),
+    "sarvam_mla": _DEEPSEEK,
+    "sarvam_moe": _GLM4_MOE,
     "solar_open": _Stack(GQA_OWN_HEAD_DIM, EXPERTS_AND_SHARED_EXPERTS),
     "laguna": _Stack(
-        head_gated(GQA_OWN_HEAD_DIM, "gating"),
+        head_or_channel_gated,
         EXPERTS_AND_SHARED_EXPERT,
         declared,
         is_dense=dense_declared,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from areal_callbacks.flops import families
 from areal_callbacks.flops.attention import GQA, GQA_OWN_HEAD_DIM, MHA
+from areal_callbacks.flops.compressed_attention import compressed_attention, stream_head
 from areal_callbacks.flops.feed_forwards import (
     EXPERTS,
     GATED_MLP,
@@ -44,6 +45,12 @@ FAMILIES: Mapping[str, Stack] = {
     ),
     "biogpt": Stack(MHA, PLAIN_MLP),
     "dbrx": Stack(families.dbrx_attention, families.dbrx_experts, names=_DBRX),
+    "deepseek_v4": Stack(
+        compressed_attention,
+        together(SMALL_EXPERTS, shared_expert("moe_intermediate_size")),
+        declared,
+        outside=stream_head,
+    ),
     "ernie4_5_moe": Stack(
         GQA,
         together(SMALL_EXPERTS, shared_experts("moe_num_shared_experts")),

@@ -25,9 +25,11 @@ _QWEN3_MOE = _Stack(GQA, SMALL_EXPERTS, is_dense=dense_between_steps)
 
 LANGUAGE_PARTS: Mapping[str, Stack] = {
     "deepseek_ocr2_text": _Stack(GQA, EXPERTS_AND_SHARED_EXPERTS, is_dense=dense_declared),
+    "emu3_text_model": _LLAMA,
     "glm4v_text": _LLAMA,
     "glm4v_moe_text": _Stack(GQA, EXPERTS_AND_SHARED_EXPERTS, is_dense=dense_first),
     "glm_ocr_text": _LLAMA,
+    "granite4_vision_text": _LLAMA,
     "granite_docling_text": _LLAMA,
     "muse_glimmer_text": Stack(GATED_GQA, GATED_MLP, declared),
     "paddleocr_vl_text": _LLAMA,
@@ -50,8 +52,10 @@ COMPOSITES: Mapping[str, str] = {
     "deepseek_ocr2": "deepseek_ocr2_text",
     "deepseek_vl": "llama",
     "deepseek_vl_hybrid": "llama",
+    "emu3": "emu3_text_model",
     "exaone4_5": "exaone4",
     "fast_vlm": "qwen2",
+    "florence2": "bart",
     "fun_asr_nano": "qwen3",
     "fuyu": "persimmon",
     "gemma3": "gemma3_text",
@@ -65,9 +69,11 @@ COMPOSITES: Mapping[str, str] = {
     "glmasr": "llama",
     "glmga": "glm4v_text",
     "got_ocr2": "qwen2",
+    "granite4_vision": "granite4_vision_text",
     "granite_docling": "granite_docling_text",
     "granite_speech": "granite",
     "granite_speech_plus": "granite",
+    "hyperclovax_vision_v2": "hyperclovax",
     "idefics2": "mistral",
     "idefics3": "llama",
     "instructblip": "opt",
@@ -86,12 +92,17 @@ COMPOSITES: Mapping[str, str] = {
     "minicpmv4_6": "qwen3_5_text",
     "minicpmv4_7": "qwen3_5_text",
     "mistral3": "mistral",
+    "modernvbert": "modernbert",
+    "molmo2": "molmo2_text",
+    "moss_transcribe_diarize": "qwen3",
     "muse_glimmer": "muse_glimmer_text",
     "musicflamingo": "qwen2",
     "nemo_speechlm": "nemotron_h",
     "nemotron_h_omni": "nemotron_h",
+    "omniasr": "llama",
     "ovis2": "qwen2",
     "paddleocr_vl": "paddleocr_vl_text",
+    "paligemma": "gemma",
     "perception_lm": "llama",
     "pp_chart2table": "qwen2",
     "qianfan_ocr": "qwen3",
@@ -123,8 +134,10 @@ A model is counted by the type of the part that its own configuration names, wha
 WITHOUT_LANGUAGE_MODEL = frozenset(
     {
         "cosmos3_omni",
+        "gemma4_unified_assistant",
         "grounding-dino",
         "janus",
+        "jev",
         "mm-grounding-dino",
         "pe_audio",
         "pe_audio_video",
@@ -133,4 +146,4 @@ WITHOUT_LANGUAGE_MODEL = frozenset(
         "vision-text-dual-encoder",
     }
 )
-"""Composite types whose text part is not what mainly trains, so that its FLOPs would pass for the model's."""
+"""Composite types whose text part is not what mainly trains, or trains otherwise, so that its FLOPs would be wrong."""

@@ -105,7 +105,7 @@ def _running_counts(module: nn.Module, _: Any) -> Tensor | None:
 
 INDEX = Contract("index", expert_indices)
 RUNNING_COUNTS = Contract("running counts", _running_counts)
-"""A module whose buffer ``routing_counts`` ``[experts]`` grows in every forward: the growth is counted."""
+"""A module with a buffer ``routing_counts`` ``[experts]``, which grows or holds the counts of the last forward."""
 
 CONTRACTS: dict[str, Contract | None] = {
     "TopKRouter": Contract("mask", expert_indices),  # Megatron: probabilities and a boolean routing map, after drops

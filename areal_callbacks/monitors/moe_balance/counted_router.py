@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from areal_callbacks.monitors.captured import is_captured
 from areal_callbacks.monitors.moe_balance.contracts import RUNNING_COUNTS
-from areal_callbacks.monitors.moe_balance.counting import Counter, add_totals, count
+from areal_callbacks.monitors.moe_balance.counting import Counter, count
 from areal_callbacks.monitors.moe_balance.routers import Router
+from areal_callbacks.monitors.moe_balance.running_counts import RunningCounts, choose_reading
 from areal_callbacks.safety.door import Observer
 from areal_callbacks.safety.hooks import Attachments
 from areal_callbacks.safety.reporting import report_once
@@ -29,24 +30,37 @@ class CountedRouter(Observer):
 
     Attributes:
         router: as given.
-        counter: its running counts.
+        holds_last: its buffer holds the counts of the last forward, as has shown.
     """
 
     family = "moe_balance"
 
     def __init__(self, router: Router, device: torch.device, switch: int) -> None:
         self.router = router
-        self.counter = Counter(router.experts, _device_of(router.module, device))
+        self.holds_last = False
+        self._switch = switch
         self._attachments = Attachments(self)
-        hook, module = self._attachments.hook, router.module
+        hook, module, device = self._attachments.hook, router.module, _device_of(router.module, device)
+        self.counters: list[Counter]
         if router.contract is RUNNING_COUNTS:
-            hook(module.register_forward_pre_hook, _totals_adder(self.counter, switch, -1))
-            # always: a forward that raises must not leave its totals subtracted
-            hook(module.register_forward_hook, _totals_adder(self.counter, switch, 1), always_call=True)
-        elif router.contract.of == "arguments":
+            self._running = RunningCounts(router.experts, device)
+            self.counters = self._running.counters
+            hook(module.register_forward_pre_hook, self._begin_totals)
+            # always: what a forward that raises has counted counts
+            hook(module.register_forward_hook, self._end_totals, always_call=True, with_kwargs=True)
+            return
+        self.counters = [Counter(router.experts, device)]
+        if router.contract.of == "arguments":
             hook(module.register_forward_pre_hook, self._choice_adder(switch))
         else:  # before other hooks, which may change the output
             hook(module.register_forward_hook, self._choice_adder(switch), prepend=True)
+
+    def choose(self, taken: Sequence[Tensor]) -> Tensor:
+        """The counts, int64 ``[experts + 2]``, of what was taken from the counters."""
+        if len(taken) == 1:
+            return taken[0]
+        cells, self.holds_last = choose_reading(*taken, holds_last=self.holds_last)
+        return cells
 
     def detach(self) -> None:
         self._attachments.undo()
@@ -69,7 +83,7 @@ class CountedRouter(Observer):
             )
 
     def _choice_adder(self, switch: int) -> Callable[..., None]:
-        read, counter = self.router.contract.read, self.counter
+        read, counter = self.router.contract.read, self.counters[0]
 
         def add(module: nn.Module, arguments: Any, output: Any = None) -> None:
             routed = read(module, arguments if output is None else output)
@@ -80,12 +94,17 @@ class CountedRouter(Observer):
 
         return add
 
+    def _begin_totals(self, module: nn.Module, *_: Any) -> None:
+        self._running.begin(_read_totals(module))
 
-def _totals_adder(counter: Counter, switch: int, sign: int) -> Callable[..., None]:
-    def add(module: nn.Module, *_: Any) -> None:
-        add_totals(cast("Tensor", RUNNING_COUNTS.read(module, None)), counter, switch, sign)
+    def _end_totals(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
+        given = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        has_tokens = output is not None and any(tensor.numel() for tensor in given)
+        self._running.end(_read_totals(module), self._switch, complete=has_tokens)
 
-    return add
+
+def _read_totals(module: nn.Module) -> Tensor:
+    return cast("Tensor", RUNNING_COUNTS.read(module, None))
 
 
 def _device_of(module: nn.Module, device: torch.device) -> torch.device:

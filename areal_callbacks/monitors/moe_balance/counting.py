@@ -20,9 +20,8 @@ from areal_callbacks.monitors.captured import is_exporting
 from areal_callbacks.monitors.training_forward import TrainingForward
 from areal_callbacks.safety.door import attempt
 
-_LIBRARY: Any = torch.library.Library("areal_callbacks", "DEF")  # type: ignore[no-untyped-call]
-_LIBRARY.define("count_routed(Tensor routed, Tensor(a!) counts, int switch) -> ()")
-_LIBRARY.define("add_totals(Tensor totals, Tensor(a!) counts, int switch, int sign) -> ()")
+LIBRARY: Any = torch.library.Library("areal_callbacks", "DEF")  # type: ignore[no-untyped-call]
+LIBRARY.define("count_routed(Tensor routed, Tensor(a!) counts, int switch) -> ()")
 
 _SWITCHES: weakref.WeakValueDictionary[int, CountingSwitch] = weakref.WeakValueDictionary()
 _NUMBERS = itertools.count()
@@ -94,18 +93,6 @@ def count(routed: Tensor, counter: Counter, switch: int) -> None:
         _count_routed(routed, counts, switch, *((counter.inner,) if counts is counter.home else ()))
 
 
-def add_totals(totals: Tensor, counter: Counter, switch: int, sign: int) -> None:
-    """Add (sign 1) or subtract (sign -1) running totals ``[experts]`` if the switch is on: their growth is counted."""
-    counts = counter.home
-    if totals.device != counts.device:
-        if torch.compiler.is_compiling():
-            totals = totals.to(counts.device)
-        else:
-            counts = counter.on(totals.device)
-    if not is_exporting():
-        torch.ops.areal_callbacks.add_totals(totals, counts, switch, sign)
-
-
 def take(counters: Sequence[Counter]) -> list[Tensor]:
     """The cells of every counter on the CPU, and start over: one copy for each device."""
     taken = [torch.zeros(counter.experts + 2, dtype=torch.int64) for counter in counters]
@@ -156,10 +143,6 @@ def _add_checked(ids: Tensor, counts: Tensor, inner: Tensor) -> None:
         add_clamped(ids, counts.copy_(before))  # some were added before the exception
 
 
-def _add_totals(totals: Tensor, counts: Tensor, sign: int) -> None:
-    counts.narrow(0, 1, counts.numel() - 2).add_(totals.reshape(-1).to(counts.dtype), alpha=sign)
-
-
 def _ones_like(ids: Tensor) -> Tensor:
     """Ones to scatter, kept by length: making them costs a quarter of the count. Not on an accelerator, where a kept
     tensor could lie in the memory pool of a CUDA graph."""
@@ -172,17 +155,16 @@ def _ones_like(ids: Tensor) -> Tensor:
     return ones
 
 
-def _run_when_on(add: Callable[..., None]) -> Callable[..., None]:
-    def body(assignments: Tensor, counts: Tensor, number: int, *more: Any) -> None:
-        switch = _SWITCHES.get(number)
-        if switch is not None and switch.is_on:
-            attempt("moe_balance:count", "routed assignments could not be counted", add, assignments, counts, *more)
-
-    return body
+def run_when_on(number: int, add: Callable[..., None], *arguments: Any) -> None:
+    """Call ``add`` if the switch with this number is on; for the bodies of operators."""
+    switch = _SWITCHES.get(number)
+    if switch is not None and switch.is_on:
+        attempt("moe_balance:count", "routed assignments could not be counted", add, *arguments)
 
 
-_count_routed = _run_when_on(add_routed)
-_LIBRARY.impl("count_routed", _count_routed, "CompositeExplicitAutograd")
-_LIBRARY.impl("add_totals", _run_when_on(_add_totals), "CompositeExplicitAutograd")
-torch.library.register_fake("areal_callbacks::count_routed", lambda *_: None, lib=_LIBRARY)
-torch.library.register_fake("areal_callbacks::add_totals", lambda *_: None, lib=_LIBRARY)
+def _count_routed(routed: Tensor, counts: Tensor, number: int, *more: Any) -> None:
+    run_when_on(number, add_routed, routed, counts, *more)
+
+
+LIBRARY.impl("count_routed", _count_routed, "CompositeExplicitAutograd")
+torch.library.register_fake("areal_callbacks::count_routed", lambda *_: None, lib=LIBRARY)

@@ -18,9 +18,12 @@ from areal_callbacks.monitors.moe_balance.routers import (
     find_routers_without_experts,
     find_unrecognised_routers,
 )
+from areal_callbacks.monitors.moe_balance.silence import Silence
 from areal_callbacks.monitors.training_forward import TrainingForward
 from areal_callbacks.safety.door import Observer
 from areal_callbacks.safety.reporting import report_once
+
+_FORWARDS = "forwards"
 
 
 class MoEBalanceMonitor(Observer):
@@ -60,6 +63,7 @@ class MoEBalanceMonitor(Observer):
         self._counted: list[CountedRouter] = []
         self._forwards = 0
         self._models: list[nn.Module] = []
+        self._silence = Silence()
 
     def attach(self, models: Iterable[nn.Module], device: torch.device) -> bool:
         """Hook every recognised router that is not hooked yet; False if there is none.
@@ -89,38 +93,34 @@ class MoEBalanceMonitor(Observer):
 
     def collect(self) -> Records:
         """This rank's counts per layer, and start over."""
-        taken = take([counted.counter for counted in self._counted])
-        self._notice_silence(taken)
+        chosen = self._take()
         sums: dict[str, Tensor] = {}
-        for counted, cells in zip(self._counted, taken):
+        for counted, cells in chosen:
             if not counted.failed:
                 counted.report_out_of_range(cells)
                 loads = cells[1:-1] if self._contributes_routes else torch.zeros_like(cells[1:-1])
                 name = f"{counted.router.stack}/{counted.router.layer}"
                 sums[name] = _add_counts(sums[name], loads) if name in sums else loads.clone()
-        return Records(sums=sums)
-
-    def _notice_silence(self, taken: Sequence[Tensor]) -> None:
         forwards, self._forwards = self._forward.forwards - self._forwards, self._forward.forwards
-        if not forwards or not taken or any(bool(cells.any()) for cells in taken):
-            return
-        if any(_is_compiled(model) for model in self._models):
-            cause = (
-                "compiled code that ran before the metrics were attached keeps running without their hooks: attach "
-                "before the first forward, or call torch._dynamo.reset() after attaching"
-            )
-        else:
-            cause = (
-                "something computes the routing without calling the router modules (a fused kernel, say): "
-                "moe_balance needs the modules to be called"
-            )
-        report_once(
-            "moe_balance:silent", f"no router was called in the training forwards since the last export; {cause}"
-        )
+        if forwards:
+            self._silence.notice(chosen, self._models)
+        return Records(sums=sums, maxima={_FORWARDS: torch.tensor([forwards], dtype=torch.float64)})
+
+    def _take(self) -> list[tuple[CountedRouter, Tensor]]:
+        """Every router with its cells since the last call, int64 ``[experts + 2]``."""
+        taken = iter(take([counter for counted in self._counted for counter in counted.counters]))
+        parts = [(counted, [next(taken) for _ in counted.counters]) for counted in self._counted]
+        chosen = [(counted, counted.choose(cells)) for counted, cells in parts]
+        holding = {type(counted.router.module) for counted in self._counted if counted.holds_last}
+        for index, (counted, cells) in enumerate(parts):  # what one module of a class shows holds for the others
+            if not counted.holds_last and type(counted.router.module) in holding and len(cells) > 1:
+                counted.holds_last = True
+                chosen[index] = (counted, counted.choose(cells))
+        return chosen
 
     def expert_loads(self, reduced: Records) -> ExpertLoads | None:
-        """The reduced counts as loads."""
-        if not reduced.sums:
+        """The reduced counts as loads; None without routers, and of an interval without a training forward."""
+        if not reduced.sums or not reduced.maxima[_FORWARDS].any():
             return None
         places = sorted((name.rpartition("/")[0], int(name.rpartition("/")[2]), name) for name in reduced.sums)
         return ExpertLoads(
@@ -163,10 +163,3 @@ def _add_counts(first: Tensor, second: Tensor) -> Tensor:
     """The sum of two counts of one layer; the narrower is filled up."""
     width = max(len(first), len(second))
     return nn.functional.pad(first, (0, width - len(first))) + nn.functional.pad(second, (0, width - len(second)))
-
-
-def _is_compiled(model: nn.Module) -> bool:
-    return any(
-        module._compiled_call_impl is not None or hasattr(module, "_torchdynamo_orig_callable")
-        for module in model.modules()
-    ) or any(type(module).__name__ == "OptimizedModule" for module in model.modules())

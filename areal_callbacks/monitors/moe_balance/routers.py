@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
@@ -118,16 +118,29 @@ def _in_balance(name: str) -> bool:
 
 def _find_recognised(model: nn.Module) -> Iterator[tuple[str, nn.Module, Contract]]:
     recorded = _find_recorded_classes(model)
-    counting: list[str] = []
+    found = {
+        name: (module, contract) for name, module in model.named_modules() if (contract := _contract(module, recorded))
+    }
+    counting = [name for name, (module, _) in found.items() if not _forwards_to_router(module, name, found)]
+    yield from ((name, *found[name]) for name in counting)
     for name, module in model.named_modules():
-        contract = _contract(module, recorded)
-        if contract is not None:
-            counting.append(name)
-            yield name, module, contract
-    for name, module in model.named_modules():
-        has_totals = isinstance(read_attribute(module, "routing_counts"), Tensor)
-        if has_totals and not any(other.startswith(f"{name}.") or other == name for other in counting):
+        totals = read_attribute(module, "routing_counts")
+        is_counted = any(other.startswith(f"{name}.") or other == name for other in counting)
+        if isinstance(totals, Tensor) and not is_counted and not _forwards_totals(module, totals):
             yield name, module, RUNNING_COUNTS
+
+
+def _forwards_to_router(module: nn.Module, name: str, found: Mapping[str, tuple[nn.Module, Contract]]) -> bool:
+    """A wrapper that looks like the router inside, because it forwards attributes."""
+    if not any(other.startswith(f"{name}.") for other in found):
+        return False
+    own = {*vars(module), *dir(type(module))}
+    return not any(attribute in own for attribute in _EXPERTS)
+
+
+def _forwards_totals(module: nn.Module, totals: Tensor) -> bool:
+    """The buffer is that of a module inside, of which this one forwards the attributes."""
+    return any(read_attribute(inner, "routing_counts") is totals for inner in module.modules() if inner is not module)
 
 
 def _contract(module: nn.Module, recorded: tuple[type, ...]) -> Contract | None:

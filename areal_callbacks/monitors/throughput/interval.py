@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from areal_callbacks.core.records import Records
 
 LIMB = 1 << 26
@@ -48,9 +51,14 @@ class Totals:
 
 @dataclass(frozen=True)
 class Interval:
-    """A reduced interval in plain numbers; None for what could not be measured on every rank."""
+    """A reduced interval in plain numbers; None for what could not be measured on every rank.
+
+    Attributes:
+        is_idle: nothing was trained on any rank; at most a batch was moved, or gradients were zeroed.
+    """
 
     tokens: int | None
+    frames: int | None
     flops: float | None
     seconds: float
     seconds_mean: float
@@ -61,6 +69,7 @@ class Interval:
     optimizer_steps: int
     has_optimizer: bool
     skipped_steps: int | None
+    is_idle: bool
 
     @classmethod
     def of(cls, reduced: Records) -> Interval:
@@ -71,6 +80,7 @@ class Interval:
         flops = int(high) * LIMB + (int(low) if low.is_integer() else low)
         return cls(
             tokens=round(sums["tokens"][0]) if readable else None,
+            frames=round(sums["frames"][0]) if maxima["has_frames"] > 0 else None,
             flops=flops if readable and maxima["without_flops"] == 0 else None,
             seconds=maxima["seconds"],
             seconds_mean=sums["seconds"][0] / (sums["ranks"][0] / intervals),
@@ -81,6 +91,7 @@ class Interval:
             optimizer_steps=round(maxima["optimizer_steps"]),
             has_optimizer=maxima["has_optimizer"] > 0,
             skipped_steps=round(maxima["skipped_steps"]) if maxima["may_skip"] > 0 else None,
+            is_idle=maxima["trained"] == 0,
         )
 
     def metrics(self) -> dict[str, float]:
@@ -91,6 +102,8 @@ class Interval:
                 if self.seconds > 0:
                     metrics[f"train_perf/{name}_per_second"] = amount / self.seconds
                     metrics[f"train_perf/{name}_per_second_per_device"] = amount / self.seconds / self.devices
+        if self.frames is not None:
+            metrics["train_perf/input_frames"] = float(self.frames)
         if self.flops is not None and self.is_approximate:
             metrics["train_perf/flops_are_approximate"] = 1.0
         if self.peak_flops is not None:
@@ -104,3 +117,8 @@ class Interval:
             if self.optimizer_steps:
                 metrics["timeperf/optimizer_step"] = self.optimizer_seconds / self.optimizer_steps
         return metrics
+
+
+def as_vectors(values: Mapping[str, list[Any]]) -> dict[str, Tensor]:
+    """Numbers as what :class:`Records` holds."""
+    return {name: torch.tensor(numbers, dtype=torch.float64) for name, numbers in values.items()}

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from areal_callbacks.monitors.forward_inputs import Inputs, read_inputs
+from areal_callbacks.monitors.throughput.padding import find_padding
+from areal_callbacks.monitors.throughput.segments import find_starts, segment_ids
+from areal_callbacks.monitors.throughput.token_batch import TokenBatch, is_token_ids, read_batch
+
+_NO_TOKENS = ("mask", "label", "position")
+"""Parts of names by which matrices of integers are something else."""
 
 
 class Lengths(NamedTuple):
@@ -15,74 +23,73 @@ class Lengths(NamedTuple):
     Attributes:
         values: 1-D integer tensor on the batch's device; zeros are no sequences.
         bound: no length is larger; known on the host.
+        is_paired: of an encoder or a decoder whose call belongs to that of both.
+        sources: of a decoder: the lengths of what each sequence attends to.
     """
 
     values: Tensor
     bound: int
+    is_paired: bool = False
+    sources: Tensor | None = None
 
 
-def sequence_lengths(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Lengths | None:
-    """The original lengths: padding is not counted, prompt and response both are.
+def sequence_lengths(
+    args: Sequence[Any], kwargs: Mapping[str, Any], embedded: Collection[torch.Size] | None = None
+) -> Lengths | None:
+    """The original lengths in the arguments of a call whose parameters have no known names.
 
-    In this order: ``cu_seq_lens_q`` (packed); a 2-D ``attention_mask``, split where ``position_ids`` restart; such
-    ``position_ids`` alone (packed or padding-free); else the full width of ``input_ids`` or ``inputs_embeds``, or of
-    the first positional integer tensor.
-    A mapping or sequence as first argument, as a batch comes to a training step, is looked into.
+    Token ids are what is called so, or else the first tensor, if it is a matrix of integers wide enough for them.
+    A mapping, a dataclass, a sequence among the arguments, as a batch comes to a training step, is looked into.
+
+    Args:
+        args: positional arguments.
+        kwargs: arguments by keyword.
+        embedded: the shapes of what was looked up in embeddings, which tokens without a name are; None if unknown.
 
     Returns:
-        None where the arguments hold none of these.
+        None where the arguments hold no tokens.
     """
-    if args and isinstance(args[0], Mapping):
-        args, kwargs = args[1:], {**args[0], **kwargs}
-    elif args and isinstance(args[0], list | tuple):
-        args = (*args[0], *args[1:])
-    tokens = _token_tensor(args, kwargs)
-    boundaries = _first(kwargs, "cu_seq_lens_q", "cu_seqlens", "cu_seqlens_q")
-    if boundaries is not None:
-        bound = tokens.shape[:2].numel() if tokens is not None else None
-        return None if bound is None else Lengths(boundaries.reshape(-1).diff().clamp(0, bound).long(), bound)
-    mask = _two_dimensional(kwargs, "attention_mask")
-    positions = _two_dimensional(kwargs, "position_ids")
-    if positions is not None and mask is not None and positions.shape[-1] == mask.shape[-1]:
-        return Lengths(_segment_lengths(positions.expand(mask.shape), mask != 0), mask.shape[-1])
-    if mask is not None:
-        return Lengths(mask.count_nonzero(-1), mask.shape[-1])
-    if tokens is None:
+    inputs = read_inputs((), args, kwargs)
+    batch = read_batch(inputs.named)
+    if batch is None and (tokens := _unnamed_tokens(inputs, embedded)) is not None:
+        batch = read_batch({**inputs.named, "input_ids": tokens})
+    return None if batch is None else lengths_of(batch)
+
+
+def _unnamed_tokens(inputs: Inputs, embedded: Collection[torch.Size] | None) -> Tensor | None:
+    named = (value for name, value in inputs.named.items() if not any(word in name for word in _NO_TOKENS))
+    first = next((value for value in (*inputs.listed, *named) if isinstance(value, Tensor)), None)
+    if first is None or first.dim() < 2 or not is_token_ids(first):
         return None
-    batch, width = tokens.shape[:2]
-    if positions is not None and positions.shape[-1] == width:
-        positions = positions.expand(batch, width)
-        return Lengths(_segment_lengths(positions, torch.ones_like(positions)), width)
-    return Lengths(torch.full((batch,), width, dtype=torch.long, device=tokens.device), width)
+    return first if embedded is None or first.shape in embedded else None
 
 
-def _segment_lengths(positions: Tensor, present: Tensor) -> Tensor:
-    """Tokens that are present between two restarts of the positions, in as many slots as there are positions."""
-    starts = torch.ones_like(positions, dtype=torch.bool)
-    starts[:, 1:] = positions[:, 1:] <= positions[:, :-1]
-    segments = starts.reshape(-1).cumsum(0) - 1
-    return torch.zeros_like(segments).scatter_add_(0, segments, present.reshape(-1).long())
+def lengths_of(batch: TokenBatch) -> Lengths:
+    """The original lengths: padding is not counted, prompt and response both are."""
+    starts = find_starts(batch)
+    if starts is None and batch.mask is not None:
+        return Lengths(_count(batch.mask, batch.has_numbers), batch.width)
+    padding = find_padding(batch, starts)
+    if starts is not None:
+        present = torch.ones_like(starts) if padding is None else ~padding
+        lengths = torch.zeros(starts.numel(), dtype=torch.long, device=starts.device)
+        lengths.scatter_add_(0, segment_ids(starts), present.reshape(-1).long())
+        return Lengths(lengths, batch.width if batch.boundaries is None else batch.rows * batch.width)
+    if padding is not None:
+        return Lengths((~padding).sum(-1), batch.width)
+    return Lengths(torch.full((batch.rows,), batch.width, dtype=torch.long, device=batch.device), batch.width)
 
 
-def _token_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
-    """The tensor whose first two dimensions are batch and sequence."""
-    named = _first(kwargs, "input_ids", "inputs_embeds", "tokens")
-    if named is not None:
-        return named if named.dim() >= 2 else named.unsqueeze(0)
-    for value in args:
-        if isinstance(value, Tensor) and value.dim() == 2 and not (value.is_floating_point() or value.is_complex()):
-            return value
-    return None
+def _count(mask: Tensor, has_numbers: bool) -> Tensor:
+    """Tokens of each number in each row, where numbers tell packed sequences apart; else of each row."""
+    if not has_numbers or _is_zero_or_one(mask):
+        return mask.count_nonzero(-1)
+    width = mask.shape[-1]
+    numbers = mask.long().clamp(0, width)
+    counts = torch.zeros(len(mask), width + 1, dtype=torch.long, device=mask.device)
+    return counts.scatter_add_(1, numbers, torch.ones_like(numbers))[:, 1:].reshape(-1)
 
 
-def _two_dimensional(kwargs: Mapping[str, Any], name: str) -> Tensor | None:
-    value = kwargs.get(name)
-    return value if isinstance(value, Tensor) and value.dim() == 2 else None
-
-
-def _first(kwargs: Mapping[str, Any], *names: str) -> Tensor | None:
-    for name in names:
-        value = kwargs.get(name)
-        if isinstance(value, Tensor):
-            return value
-    return None
+def _is_zero_or_one(mask: Tensor) -> bool:
+    """Known without a wait only of a mask on the host, where counting by numbers is slow."""
+    return mask.is_cpu and mask.numel() > 0 and int(mask.max()) <= 1

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from numbers import Integral
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from areal_callbacks.core.records import Records
-from areal_callbacks.monitors.throughput.histogram import LengthHistogram
+from areal_callbacks.monitors.consumers import Kind
+from areal_callbacks.monitors.throughput.frames import FrameCounter
 from areal_callbacks.monitors.throughput.images import TowerFlops
-from areal_callbacks.monitors.throughput.interval import LIMB, Interval, Totals
-from areal_callbacks.monitors.throughput.lengths import Lengths, sequence_lengths
+from areal_callbacks.monitors.throughput.interval import LIMB, Interval, Totals, as_vectors
+from areal_callbacks.monitors.throughput.lengths import Lengths
+from areal_callbacks.monitors.throughput.model_lengths import batch_lengths, model_lengths, outermost_lengths
+from areal_callbacks.monitors.throughput.sequences import NOTHING, SequenceCounts, Sequences
 from areal_callbacks.monitors.throughput.timer import Timer, make_timer
+from areal_callbacks.monitors.training_forward import ForwardCall
 from areal_callbacks.safety.door import Observer, attempt, guarded
 from areal_callbacks.safety.reporting import report_once
 
@@ -30,6 +31,8 @@ class ThroughputMonitor(Observer):
     Key                                               Meaning                                              Reduction
     ================================================  ===================================================  =============
     train_perf/tokens                                 logical tokens of the interval, padding left out     sum
+    train_perf/input_frames                           frames of sound that models were given, padding left sum
+                                                      out, where they take any
     train_perf/seconds                                training time of the interval                        maximum
     train_perf/seconds_mean                           the same, mean over ranks: the straggler gap         mean
     train_perf/tokens_per_second                      tokens / seconds                                     derived
@@ -98,58 +101,62 @@ class ThroughputMonitor(Observer):
         self._devices = devices
         self._contributes_tokens = contributes_tokens
         self._token_count_fn = token_count_fn
-        self._lengths = LengthHistogram()
-        self._unreadable_batches = 0
+        self._sequences = SequenceCounts()
+        self._frames = FrameCounter()
+        self._has_read = self._runs_no_model = False
         self._optimizer_steps = 0
         self._skipped_steps = 0
+        self._has_begun = False
 
     # -- step path
 
-    def on_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
-        """Count the sequences of a training forward; False where these arguments do not tell."""
-        is_read = self.host_counts or self._read(args, kwargs, last) is not False
-        if is_read and self.tower is not None:
-            self._see_images(kwargs)
-        return is_read
+    @guarded
+    def on_consumed(self, kind: Kind, call: ForwardCall) -> None:
+        """A model has consumed its inputs in a training forward."""
+        if kind == "images" and self.tower is not None:
+            self.tower.add(call.with_outer())
+        if kind == "audio":
+            self._frames.add(call.with_outer(), getattr(call.entry.module, "config", None))
+        if kind == "text" and not self.host_counts and self._token_count_fn is None:
+            self._read(model_lengths, call)
 
+    @guarded
+    def on_outermost(self, call: ForwardCall, *, has_models: bool) -> None:
+        """The training forward of what the loop calls has ended; its arguments count where no model consumes text."""
+        if self.host_counts:
+            return
+        if self._token_count_fn is not None:
+            self._take(self._token_count_fn, *call.args, **call.kwargs)
+        elif not has_models:
+            self._read(outermost_lengths, call)
+        else:
+            self._runs_no_model = not self._has_read
+
+    @guarded
     def count_inputs(self, inputs: Mapping[str, Any]) -> None:
         """Count the sequences of a batch that the host changes before its model sees it."""
         self.host_counts = True
-        self._read((), inputs, True)
-
-    def _read(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], last: bool) -> bool | None:
-        """A batch that raises when it is read costs the tokens of its interval."""
-        if self.failed:
-            return None
-        found = attempt("throughput:batch", _UNREAD, self._read_batch, args, kwargs, last)
-        self._unreadable_batches += found is None
-        return found
-
-    def _read_batch(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], last: bool) -> bool:
-        if self._token_count_fn is not None:
-            if last:
-                self._add(self._token_count_fn(*args, **kwargs))
-            return last
-        lengths = sequence_lengths(args, kwargs)
-        if lengths is not None:
-            self._lengths.add(lengths)
-        self._unreadable_batches += lengths is None and last
-        return lengths is not None
-
-    @guarded
-    def _see_images(self, inputs: Mapping[str, Any]) -> None:
-        if self.tower is not None:
-            self.tower.add(inputs)
+        self._read(batch_lengths, inputs)
 
     @guarded
     def count(self, lengths: Any) -> None:
         """Count sequences whose lengths the host knows better than the forward's arguments."""
         self.host_counts = True
-        self._unreadable_batches += attempt("throughput:batch", _UNREAD, self._add, lengths) is None
+        self._take(lambda: lengths)
+
+    def _read(self, read: Callable[[Any], list[Lengths] | None], given: Any) -> None:
+        """A batch that raises when it is read costs the tokens of its interval."""
+        self._has_read = True
+        self._sequences.add_read(attempt("throughput:batch", _UNREAD, read, given))
+
+    def _take(self, count: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        told = attempt("throughput:batch", _UNREAD, lambda: self._sequences.add(count(*args, **kwargs)))
+        self._sequences.unreadable += told is None
 
     @guarded
-    def begin(self) -> None:
-        """Training work starts."""
+    def begin(self, *, trains: bool = True) -> None:
+        """Training work starts, or what belongs to it and is no training by itself."""
+        self._has_begun = self._has_begun or trains
         self.training.start()
 
     @guarded
@@ -190,21 +197,12 @@ class ThroughputMonitor(Observer):
     @property
     def has_work(self) -> bool:
         """Something was trained since the last export: sequences or optimizer steps."""
-        return not self._lengths.is_empty or self._optimizer_steps > 0
+        return not self._sequences.is_empty or self._optimizer_steps > 0
 
     @property
     def running(self) -> bool:
         """Inside a training span."""
         return self.training.running
-
-    def _add(self, lengths: Any) -> bool:
-        if isinstance(lengths, Lengths):
-            self._lengths.add(Lengths(lengths.values.detach().reshape(-1).clone(), lengths.bound))
-        elif isinstance(lengths, Tensor):
-            self._lengths.add_unbounded(lengths)
-        else:
-            self._lengths.add_host([int(lengths)] if isinstance(lengths, Integral) else lengths)
-        return True
 
     def leave_out_flops(self) -> None:
         """From now on no estimate holds for what is counted."""
@@ -214,45 +212,54 @@ class ThroughputMonitor(Observer):
 
     def collect(self) -> Records:
         """This rank's interval, and start the next one. Waits once for the device."""
-        maxima = self._take_time()
-        lengths = self._lengths.take()
-        lengths = lengths if self._contributes_tokens else {}
-        flops = self._take_flops(lengths)
+        trained = self._has_begun or self.has_work or self._sequences.unreadable > 0 or self._skipped_steps > 0
+        self._has_begun = self.training.running
+        seconds = self.training.take() if trained else 0.0  # a batch that was moved ahead waits for its training
+        maxima: dict[str, list[float]] = {"trained": [trained], "seconds": [seconds], **self._take_time()}
+        taken = self._sequences.take()
+        sequences = taken if self._contributes_tokens else NOTHING
+        flops = self._take_flops(sequences)
         maxima["without_flops"] = [flops is None]
         maxima["approximate"] = [self._is_approximate]
         sums: dict[str, list[float]] = {
-            "tokens": [sum(length * count for length, count in lengths.items())],
+            "tokens": [sequences.tokens],
+            "frames": [self._frames.take() if self._contributes_tokens else 0],
             "flops": [0, 0] if flops is None else [flops // LIMB, flops % LIMB],
             "seconds": maxima["seconds"],
             "peak_flops": [self.peak_flops or 0.0],
             "devices": [self._devices],
             "ranks": [1],
         }
-        return Records(sums=_vectors(sums), maxima=_vectors(maxima))
+        return Records(sums=as_vectors(sums), maxima=as_vectors(maxima))
 
     def _take_time(self) -> dict[str, list[float]]:
         steps, self._optimizer_steps = self._optimizer_steps, 0
         skipped, self._skipped_steps = self._skipped_steps, 0
-        unreadable, self._unreadable_batches = self._unreadable_batches, 0
+        unreadable = self._sequences.take_unreadable() + self._runs_no_model
         return {
             "interval": [1],
-            "seconds": [self.training.take()],
             "optimizer_seconds": [self.optimizer.take()],
             "optimizer_steps": [steps],
             "has_optimizer": [self.has_optimizer],
             "skipped_steps": [skipped],
             "may_skip": [self.may_skip],
+            "has_frames": [self._frames.has_seen],
             "without_peak": [self.peak_flops is None],
             "unreadable": [unreadable if self._contributes_tokens else 0],
         }
 
-    def _take_flops(self, lengths: Mapping[int, int]) -> float | None:
+    def _take_flops(self, sequences: Sequences) -> float | None:
         images = self.tower.take() if self.tower is not None else 0
         if self.estimator is None:
             return None
-        flops = attempt("flops:estimator", "FLOPs are left out", _total_flops, self.estimator, lengths)
-        if flops is None:
+        try:
+            flops = sequences.flops(self.estimator)
+        except Exception as error:  # noqa: BLE001 - the estimator is the user's, perhaps
+            report_once("flops:estimator", f"the FLOPs estimator failed, FLOPs are left out: {error!r}")
             self.estimator = None
+            return None
+        if flops is None:
+            report_once("flops:pairs", "not every text had a source and a target: FLOPs, which need both, are left out")
             return None
         return flops + (images if self._contributes_tokens else 0)
 
@@ -266,13 +273,15 @@ class ThroughputMonitor(Observer):
         totals.flops = None if interval.flops is None or totals.flops is None else totals.flops + interval.flops
 
     def derive(self, reduced: Records) -> dict[str, float]:
-        """The metrics of a reduced interval, and of the run so far."""
+        """The metrics of a reduced interval, and of the run so far; none of an interval without training."""
         interval = Interval.of(reduced)
+        if interval.is_idle:
+            return {}
         if interval.tokens is None:
             report_once(
                 "throughput:unreadable",
-                "a forward's arguments do not tell how many tokens it was given, so tokens and FLOPs are left out; "
-                "pass token_count_fn",
+                "the arguments of a forward do not tell how many tokens it was given, or no model was called in it: "
+                "tokens and FLOPs are left out; pass token_count_fn",
             )
         return {**interval.metrics(), **self.totals.metrics()}
 
@@ -287,14 +296,3 @@ class ThroughputMonitor(Observer):
             ValueError: a total is missing or no such number.
         """
         self.totals = Totals.parse(state)
-
-
-def _total_flops(estimator: Callable[[int], float], lengths: Mapping[int, int]) -> float:
-    flops = sum(count * estimator(length) for length, count in lengths.items())
-    if not math.isfinite(flops):
-        raise ValueError(f"it returned {flops}")
-    return flops
-
-
-def _vectors(values: Mapping[str, list[Any]]) -> dict[str, Tensor]:
-    return {name: torch.tensor(numbers, dtype=torch.float64) for name, numbers in values.items()}

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from areal_callbacks.monitors.consumers import Kind
+from areal_callbacks.monitors.training_forward import ForwardCall
+
 
 class NullThroughput:
     """Takes every event of :class:`~areal_callbacks.monitors.throughput.monitor.ThroughputMonitor`; does nothing."""
 
     running = has_work = False
 
-    def begin(self) -> None: ...
+    def begin(self, *, trains: bool = True) -> None: ...
 
     def end(self) -> None: ...
 
@@ -29,8 +32,9 @@ class NullThroughput:
 
     def count_inputs(self, inputs: Mapping[str, Any]) -> None: ...
 
-    def on_inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, last: bool) -> bool:
-        return True
+    def on_consumed(self, kind: Kind, call: ForwardCall) -> None: ...
+
+    def on_outermost(self, call: ForwardCall, *, has_models: bool) -> None: ...
 
     def leave_out_flops(self) -> None: ...
 

@@ -11,11 +11,11 @@ import torch
 
 
 class Timer(Protocol):
-    """A stopwatch for repeated spans. ``start`` and ``stop`` are idempotent and do not wait for the device."""
+    """A stopwatch for repeated spans. ``start`` and ``stop`` are idempotent."""
 
     @property
     def running(self) -> bool:
-        """Inside a span."""
+        """Inside a span that has not ended by a mark."""
 
     def start(self) -> None:
         """Begin a span; nothing happens inside one."""
@@ -34,16 +34,33 @@ class Timer(Protocol):
 
 
 def make_timer(device: torch.device) -> Timer:
-    """Device events where the accelerator has timed ones, else the wall clock."""
-    if device.type in ("cuda", "xpu"):
-        return EventTimer(device)
+    """Device events where the accelerator has timed ones, which do not wait for it; else the wall clock."""
     if device.type == "cpu":
         return WallTimer()
+    if device.type in ("cuda", "xpu") or _has_timed_events(device):
+        return EventTimer(device)
     return WallTimer(synchronise=lambda: torch.accelerator.synchronize(device))
 
 
+def _has_timed_events(device: torch.device) -> bool:
+    try:
+        begin, end = (torch.Event(device, enable_timing=True) for _ in range(2))
+        stream = torch.accelerator.current_stream(device)
+        begin.record(stream)
+        end.record(stream)
+        end.synchronize()
+        return begin.elapsed_time(end) >= 0
+    except Exception:  # noqa: BLE001 - what an accelerator lacks it tells by errors of its own
+        return False
+
+
 class WallTimer:
-    """Wall-clock spans. An accelerator is awaited at the end of an interval only, and that wait counts."""
+    """Wall-clock spans, at both ends of which an accelerator is awaited: its work belongs to the span that gave it.
+
+    Args:
+        clock: seconds.
+        synchronise: waits for the accelerator; None for work that is done when its call returns.
+    """
 
     def __init__(
         self, *, clock: Callable[[], float] = time.perf_counter, synchronise: Callable[[], None] | None = None
@@ -56,39 +73,40 @@ class WallTimer:
 
     @property
     def running(self) -> bool:
-        return self._started is not None
+        return self._started is not None and self._marked is None
 
     def start(self) -> None:
         self._end_at_mark()
         if self._started is None:
-            self._started = self._clock()
+            self._started = self._now()
 
     def stop(self) -> None:
         if self._started is not None:
-            self._seconds += self._clock() - self._started
+            self._seconds += self._now() - self._started
             self._started = self._marked = None
 
     def may_stop(self) -> None:
         if self._started is not None:
-            self._marked = self._clock()
+            self._marked = self._now()
 
     def cancel(self) -> None:
         self._started = self._marked = None
+
+    def take(self) -> float:
+        self._end_at_mark()
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
 
     def _end_at_mark(self) -> None:
         if self._started is not None and self._marked is not None:
             self._seconds += self._marked - self._started
             self._started = self._marked = None
 
-    def take(self) -> float:
-        self._end_at_mark()
+    def _now(self) -> float:
+        """The time at which the accelerator has done what it was given."""
         if self._synchronise is not None:
-            before = self._clock()
             self._synchronise()
-            if self._started is None:
-                self._seconds += self._clock() - before
-        seconds, self._seconds = self._seconds, 0.0
-        return seconds
+        return self._clock()
 
 
 class EventTimer:
@@ -107,7 +125,7 @@ class EventTimer:
 
     @property
     def running(self) -> bool:
-        return self._begin is not None
+        return self._begin is not None and self._mark is None
 
     def start(self) -> None:
         self._end_at_mark()

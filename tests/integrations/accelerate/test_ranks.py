@@ -13,6 +13,7 @@ from support.distributed import Ranks
 from support.readback import tensorboard_rows
 from support.tiny_accelerate import flops_of
 from support.tiny_trainer import LAYERS, TOP_K, WIDTH, metric_records, total_loads
+from support.versions import needs_fsdp2_on_cpu, needs_sequence_parallelism, needs_tensor_parallel_loading
 
 pytestmark = pytest.mark.slow
 
@@ -259,6 +260,7 @@ def test_ranks_with_unequal_numbers_of_batches_meet_at_the_end(trained):
     assert total(rows, "optimizer_steps") == 5 + 2  # of the rank with the most
 
 
+@needs_fsdp2_on_cpu
 def test_fsdp2_ranks_are_summed(trained, tmp_path):
     first, second, rows = trained(fully_sharded)
     assert first["kind"].startswith("FSDP")
@@ -267,6 +269,7 @@ def test_fsdp2_ranks_are_summed(trained, tmp_path):
     np.testing.assert_array_equal(total_loads(tmp_path), first["routes"] + second["routes"])
 
 
+@needs_tensor_parallel_loading
 def test_tensor_parallel_ranks_count_once(trained, tmp_path):
     first, second, rows = trained(tensor_parallel)
     assert first["sharded"] == "DTensor"
@@ -286,6 +289,7 @@ def test_context_parallel_ranks_count_whole_sequences_once_and_their_own_routes(
     np.testing.assert_array_equal(total_loads(tmp_path).sum(1), [16 * WIDTH * TOP_K] * LAYERS)
 
 
+@needs_sequence_parallelism
 def test_sequence_parallel_ranks_add_up_their_parts_without_flops(trained):
     _, _, rows = trained(sequence_parallel)
     assert total(rows, "tokens") == sum(int(batch["attention_mask"].sum()) for batch in whole_batches())

@@ -8,7 +8,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 from support.readback import messages
-from support.tiny_lightning import ROWS, Module, csv_rows, loader, tokens, trainer
+from support.tiny_lightning import ROWS, TRUSTING, Module, csv_rows, loader, tokens, trainer
 from support.tiny_trainer import Sequences
 
 from areal_callbacks.integrations.lightning import AReaLMetricsCallback
@@ -21,7 +21,7 @@ def test_totals_are_restored_or_restarted_together(resumes, tmp_path):
     first.save_checkpoint(tmp_path / "one.ckpt")
     before = csv_rows(tmp_path / "a")[-1]
     second = trainer(tmp_path / "b", AReaLMetricsCallback(report=False, resume_totals=resumes), max_epochs=2)
-    second.fit(Module(), loader(), ckpt_path=tmp_path / "one.ckpt", weights_only=False)
+    second.fit(Module(), loader(), ckpt_path=tmp_path / "one.ckpt", **TRUSTING)
     rows = [row for row in csv_rows(tmp_path / "b") if "train_perf/tokens" in row]
     assert rows[-1]["train_perf/total_tokens"] == (2 if resumes else 1) * tokens()
     own = sum(row["train_perf/seconds"] for row in rows)
@@ -51,7 +51,7 @@ def test_a_checkpoint_with_damaged_totals(damaged, tmp_path, caplog):
     saved["callbacks"][ours] = damaged
     torch.save(saved, tmp_path / "one.ckpt")
     second = trainer(tmp_path / "b", AReaLMetricsCallback(report=False, resume_totals=True), max_epochs=2)
-    second.fit(Module(), loader(4), ckpt_path=tmp_path / "one.ckpt", weights_only=False)
+    second.fit(Module(), loader(4), ckpt_path=tmp_path / "one.ckpt", **TRUSTING)
     rows = [row for row in csv_rows(tmp_path / "b") if "train_perf/tokens" in row]
     assert rows[-1]["train_perf/total_tokens"] == tokens(4)
     (message,) = messages(caplog)

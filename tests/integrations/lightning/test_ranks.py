@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from support.tiny_lightning import Module, csv_rows, trainer
 from support.tiny_trainer import EXPERTS, LAYERS, TOP_K, WIDTH, Sequences
+from support.versions import needs_fsdp2_on_cpu
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -126,6 +127,7 @@ def fully_sharded_fit(group, folder):  # noqa: ARG001
     host.fit(FullySharded(), DataLoader(Sequences(ROWS), 2))
 
 
+@needs_fsdp2_on_cpu
 @pytest.mark.slow
 def test_fully_sharded_ranks_add_up(two_ranks, tmp_path):
     two_ranks.run(fully_sharded_fit, str(tmp_path))

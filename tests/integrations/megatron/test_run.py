@@ -95,12 +95,15 @@ def test_a_run_shorter_than_the_log_interval_is_exported_at_its_end(ranks: Ranks
     assert set(run.metrics) == {3}
 
 
-def test_a_checkpoint_before_an_exit_keeps_its_interval(ranks: Ranks, tmp_path: Path) -> None:
-    """Megatron leaves train() by sys.exit when its time is over: what was reduced by then is written."""
-    save = ("--save", str(tmp_path / "save"), "--save-interval", "3")
-    run = Run(ranks, tmp_path, "--train-iters", "9", "--exit-at", "3", *save)
+@pytest.mark.parametrize("saved", [True, False])
+def test_an_exit_keeps_the_tail_in_every_tracker(ranks: Ranks, tmp_path: Path, saved: bool) -> None:
+    """Megatron leaves train() by sys.exit when its time is over, and finishes its writers before."""
+    save = ("--save", str(tmp_path / "save"), *(("--save-interval", "3") if saved else ()))
+    run = Run(ranks, tmp_path, "--train-iters", "9", "--exit-at", "3", "--wandb-exp-name", "early", *save)
     assert [rank["error"] for rank in run.ranks] == ["SystemExit(0)"] * 2
     assert run.series("train_perf/tokens") == {2: 2 * TOKENS, 3: TOKENS}
+    rows = [row["train_perf/tokens"] for row in wandb_history(wandb_file(tmp_path / "save"))]
+    assert rows == [2 * TOKENS, TOKENS]
 
 
 @pytest.mark.parametrize("resume", [True, False])

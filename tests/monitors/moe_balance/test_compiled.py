@@ -8,6 +8,7 @@ from support.observed_moe import Observed, by_hand
 from support.readback import messages
 from support.tiny_trainer import moe_model
 from support.toy_moe import EXPERTS, ToyMoE, batches
+from torch import Tensor, nn
 
 
 @pytest.mark.slow
@@ -58,3 +59,34 @@ def test_equal_blocks_share_one_compiled_graph_and_count_apart() -> None:
         model(batch)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
     assert observed.counts() == expected
+
+
+class SelfCounting(nn.Module):
+    """Counts what its gate chose in a buffer, which grows or holds the last forward."""
+
+    def __init__(self, grows: bool) -> None:
+        super().__init__()
+        self.register_buffer("routing_counts", torch.zeros(4))
+        self.gate = nn.Linear(8, 4, bias=False)
+        self.grows = grows
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        logits = self.gate(hidden)
+        counts = nn.functional.one_hot(logits.argmax(-1), 4).sum(0)
+        self.routing_counts.copy_(counts + self.routing_counts if self.grows else counts)
+        return hidden * logits.sum()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grows", [True, False])
+def test_buffers_are_counted_in_compiled_code(grows: bool) -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = nn.Sequential(SelfCounting(grows))
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    observed = Observed(compiled)
+    data = [torch.randn(6, 8) for _ in range(4)]
+    for inputs in data:
+        compiled(inputs).sum().backward()
+    chosen = (torch.cat(data) @ model[0].gate.weight.T).argmax(-1)
+    assert observed.counts() == {"/0": torch.bincount(chosen, minlength=4).tolist()}

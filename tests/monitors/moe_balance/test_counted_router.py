@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-import torch
 from support.observed_moe import Observed, by_hand
 from support.readback import messages
 from support.toy_moe import EXPERTS, WIDTH, ToyMoE, batches
-from torch import Tensor, nn
+from torch import Tensor
 
 
 def test_what_other_hooks_make_of_the_output_does_not_matter() -> None:
@@ -18,38 +16,6 @@ def test_what_other_hooks_make_of_the_output_does_not_matter() -> None:
     observed = Observed(model)
     model(data[0])
     assert observed.counts() == by_hand(model, data)
-
-
-class SelfCounting(nn.Module):
-    """Keeps running totals and has no router module, as an MoE layer with a fused kernel may."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("routing_counts", torch.zeros(4), persistent=False)
-        self.gate = nn.Linear(WIDTH, 4, bias=False)
-        self.fails = False
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        chosen = self.gate(hidden).topk(2, -1).indices.reshape(-1)
-        self.routing_counts += torch.zeros(4).scatter_add(0, chosen, torch.ones(chosen.numel()))
-        if self.fails:
-            raise RuntimeError("after counting")
-        return hidden
-
-
-def test_a_layer_that_counts_for_itself() -> None:
-    layer, inputs = SelfCounting(), torch.rand(5, WIDTH)
-    model = nn.Sequential(layer)
-    observed = Observed(model)
-    with torch.no_grad():
-        model(inputs)
-    model(inputs)
-    layer.fails = True
-    with pytest.raises(RuntimeError, match="after counting"):
-        model(inputs)
-    logits = inputs.double() @ layer.gate.weight.detach().double().T
-    chosen = np.argsort(-logits.numpy(), axis=1)[:, :2]
-    assert observed.counts() == {"/0": (2 * np.bincount(chosen.ravel(), minlength=4)).tolist()}
 
 
 def test_a_router_whose_output_tells_nothing_is_left_out_and_named_once(caplog: pytest.LogCaptureFixture) -> None:

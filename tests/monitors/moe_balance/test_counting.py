@@ -16,14 +16,13 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from areal_callbacks.monitors.moe_balance import counting
+from areal_callbacks.monitors.moe_balance import running_counts
 from areal_callbacks.monitors.moe_balance.contracts import CONTRACTS, expert_indices
 from areal_callbacks.monitors.moe_balance.counting import (
     Counter,
     CountingSwitch,
     add_clamped,
     add_routed,
-    add_totals,
     count,
     take,
 )
@@ -82,19 +81,9 @@ def test_nothing_is_counted_while_the_switch_is_off() -> None:
     for is_on in (False, True):
         with turn_switch(is_on) as switch:
             count(torch.tensor([0, 1]), counter, switch)
-            add_totals(torch.arange(EXPERTS), counter, switch, 1)
         assert bool(counter.home.any()) == is_on
     count(torch.tensor([0, 1]), counter, 10**9)  # of a session that is gone
-    assert counter.home.sum() == 2 + sum(range(EXPERTS))
-
-
-def test_running_totals_count_by_their_growth() -> None:
-    counter = Counter(3, torch.device("cpu"))
-    before, after = torch.tensor([5.0, 7.0, 1.0]), torch.tensor([6.0, 7.0, 4.0])
-    with turn_switch() as switch:
-        add_totals(before, counter, switch, -1)
-        add_totals(after, counter, switch, 1)
-    assert counter.home.tolist() == [0, 1, 0, 3, 0]
+    assert counter.home.sum() == 2
 
 
 def test_taking_starts_over_and_keeps_different_widths() -> None:
@@ -125,9 +114,8 @@ def test_counters_made_under_inference_mode_count_in_training() -> None:
 
 
 def test_what_cannot_be_counted_is_reported_and_does_not_raise(caplog: pytest.LogCaptureFixture) -> None:
-    counter = Counter(3, torch.device("cpu"))
     with turn_switch() as switch:
-        add_totals(torch.zeros(4), counter, switch, 1)
+        torch.ops.areal_callbacks.count_routed(torch.tensor([1]), torch.zeros(5), switch)
     (message,) = messages(caplog)
     assert message.startswith("routed assignments could not be counted: ")
 
@@ -176,7 +164,9 @@ def test_counting_on_a_gpu_never_waits_for_it(dtype: torch.dtype) -> None:
         routed, counts = on_fake_gpu(8, EXPERTS, dtype=dtype), on_fake_gpu(EXPERTS + 2)
         with Watch() as watch:
             add_routed(routed, counts)
-            counting._add_totals(on_fake_gpu(EXPERTS), counts, 1)
+            before, grown, last = (on_fake_gpu(EXPERTS + 2) for _ in range(3))
+            running_counts._keep_totals(on_fake_gpu(EXPERTS), before)
+            running_counts._count_totals(on_fake_gpu(EXPERTS), before, grown, last, True)
     assert watch.seen
 
 

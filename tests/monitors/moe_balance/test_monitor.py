@@ -139,6 +139,32 @@ def test_a_bypassed_router_is_noticed_once_and_only_in_training(caplog: pytest.L
     assert "fused kernel" in message
 
 
+def test_a_silent_layer_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    model, data = ToyMoE(), batches(1)
+    model.layers["1"].forward = lambda hidden: hidden + 0 * hidden
+    observed = Observed(model)
+    for _ in range(3):
+        model(data[0])
+        assert observed.counts()["/1"] == [0] * EXPERTS
+    model.layers["3"].forward = lambda hidden: hidden + 0 * hidden  # its router is exchanged later
+    for _ in range(2):
+        model(data[0])
+        observed.counts()
+    first, second = messages(caplog)
+    assert first.startswith("not called in training forwards that called others: layers.1.router; ")
+    assert second.startswith("not called in training forwards that called others: layers.3.router; ")
+
+
+def test_an_interval_without_training_has_no_loads() -> None:
+    model = ToyMoE()
+    observed = Observed(model)
+    for trains in (False, True, False):
+        if trains:
+            model(batches(1)[0])
+        loads = observed.monitor.expert_loads(observed.monitor.collect())
+        assert (loads is not None) == trains
+
+
 def test_no_buffer_and_no_state_is_added_to_the_model() -> None:
     model = ToyMoE()
     before = set(model.state_dict()), {name for name, _ in model.named_buffers()}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,24 +14,35 @@ from areal_callbacks.monitors.throughput.megatron_lengths import MegatronLengths
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # importing megatron.core warns about Apex, and about what torch deprecates
+    from megatron.core.models.bert.bert_model import BertModel
+    from megatron.core.models.mamba import MambaModel
+    from megatron.core.models.multimodal.llava_model import LLaVAModel
+    from megatron.core.models.T5.t5_model import T5Model
     from megatron.core.packed_seq_params import PackedSeqParams
+
+
+def positional_names_of(model: type) -> list[str]:
+    return list(inspect.signature(model.forward).parameters)[1:]  # type: ignore[attr-defined]
+
 
 TOKENS = torch.zeros(2, 8, dtype=torch.long)
 POSITIONS = torch.arange(8).expand(2, 8)
 
 
-def lengths(*args: Any, shards: int = 1, **kwargs: Any) -> list[int]:
+def lengths(*args: Any, shards: int = 1, names: Sequence[str] | None = None, **kwargs: Any) -> list[int]:
     """The nonzero ones, sorted."""
-    told = MegatronLengths(shards)(*args, **kwargs)
+    told = MegatronLengths(shards, names)(*args, **kwargs)
     values = told if isinstance(told, list) else told.values.tolist()
     assert isinstance(told, list) or max(values) <= told.bound
     return sorted(value for value in values if value)
 
 
-def packed(*boundaries: int, padded: list[int] | None = None) -> PackedSeqParams:
+def packed(*boundaries: int, padded: list[int] | None = None, **options: Any) -> PackedSeqParams:
     ends = torch.tensor(boundaries, dtype=torch.int32)
     padding = None if padded is None else torch.tensor(padded, dtype=torch.int32)
-    return PackedSeqParams(qkv_format="thd", cu_seqlens_q=ends, cu_seqlens_kv=ends, cu_seqlens_q_padded=padding)
+    return PackedSeqParams(
+        qkv_format="thd", cu_seqlens_q=ends, cu_seqlens_kv=ends, cu_seqlens_q_padded=padding, **options
+    )
 
 
 @pytest.mark.parametrize("shards", [1, 2, 4])
@@ -76,3 +89,43 @@ def test_no_token_ids_are_reported_once(caplog: pytest.LogCaptureFixture) -> Non
     assert [record.getMessage() for record in caplog.records] == [
         "the first pipeline stage is given no token ids: pass token_count_fn to count tokens"
     ]
+
+
+def test_the_masks_of_encoders() -> None:
+    """BERT's script gives its padding second, by position, and 1 marks what is none."""
+    padding = torch.ones(2, 8, dtype=torch.long)
+    padding[1, 3:] = 0
+    names = positional_names_of(BertModel)
+    assert lengths(TOKENS, padding, names=names, tokentype_ids=None) == [3, 8]
+    assert lengths(TOKENS, padding, tokentype_ids=None) == [3, 8]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_encoder_decoder_has_the_sequences_of_both(known: bool) -> None:
+    names = positional_names_of(T5Model) if known else None
+    decoded = torch.zeros(2, 5, dtype=torch.long)
+    visible = torch.zeros(2, 1, 8, 8, dtype=torch.bool)
+    visible[0, :, :6, :6] = True
+    visible[1] = True
+    assert lengths(TOKENS, decoded, None, None, None, names=names) == [5, 5, 8, 8]
+    assert lengths(TOKENS, decoded, ~visible, None, None, names=names) == [5, 5, 6, 8]
+
+
+@pytest.mark.parametrize(("model", "before"), [(MambaModel, ()), (LLaVAModel, (torch.zeros(3, 3, 4, 4),))])
+def test_other_models_name_their_arguments(model: type, before: tuple[Any, ...]) -> None:
+    """A multimodal model is given its images first."""
+    assert lengths(*before, TOKENS, POSITIONS, None, names=positional_names_of(model)) == [8, 8]
+
+
+def test_hybrid_context_parallelism_counts_a_sequence_once() -> None:
+    part = torch.zeros(1, 12, dtype=torch.long)
+    assert lengths(part, None, None, packed_seq_params=packed(0, 24, local_cp_size=2)) == [24]
+
+
+def test_a_last_conversation_that_fills_the_pack() -> None:
+    tokens = torch.tensor([[5, 6, 7, 8, 9, 9, 4, 3, 0, 0, 0, 0]])
+    loss = torch.tensor([[0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0, 0.0]])
+    pack = packed(0, 4, 12)
+    assert lengths(tokens, None, None, packed_seq_params=pack, loss_mask=loss) == [4, 4]
+    assert lengths(tokens[:, :9], None, None, packed_seq_params=packed(0, 4, 9), loss_mask=loss[:, :9]) == [4, 5]
+    assert lengths(tokens, None, None, packed_seq_params=pack) == [4, 8]  # nothing tells

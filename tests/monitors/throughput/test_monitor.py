@@ -18,8 +18,7 @@ def test_arguments_that_tell_no_lengths(caplog: pytest.LogCaptureFixture) -> Non
     """Later intervals are whole again; totals that miss a part are not shown."""
     rank = Rank(estimator=squares)
     rank.monitor.begin()
-    assert not rank.monitor.on_inputs((), {"pixel_values": torch.zeros(2, 3)}, last=False)
-    assert not rank.monitor.on_inputs((), {"pixel_values": torch.zeros(2, 3)}, last=True)
+    rank.end_forward(pixel_values=torch.zeros(2, 3))
     rank.clock.now += 1.0
     rank.monitor.end()
     assert export(rank) == {
@@ -55,8 +54,8 @@ def test_what_token_count_fn_may_return(counted: Any) -> None:
 
     rank = Rank(estimator=squares, token_count_fn=count)
     rank.monitor.begin()
-    assert not rank.monitor.on_inputs((), {"input_ids": torch.zeros(1, 9)}, last=False)
-    assert rank.monitor.on_inputs((1,), {"batch": 2}, last=True)
+    rank.consume(input_ids=torch.zeros(1, 9))
+    rank.end_forward(1, batch=2)
     assert calls == [((1,), {"batch": 2})]
     metrics = export(rank)
     assert metrics["train_perf/tokens"] == 7
@@ -66,7 +65,7 @@ def test_what_token_count_fn_may_return(counted: Any) -> None:
 @pytest.mark.parametrize("counted", [5, np.int64(5), torch.tensor(5)])
 def test_a_single_length(counted: Any) -> None:
     rank = Rank(token_count_fn=lambda: counted)
-    rank.monitor.on_inputs((), {}, last=True)
+    rank.end_forward()
     assert export(rank)["train_perf/tokens"] == 5
 
 
@@ -77,10 +76,10 @@ def test_lengths_that_are_none_cost_the_tokens_of_their_interval(
     given = [counted] * 3
     rank = Rank(token_count_fn=lambda: given.pop() if given else 5)
     for _ in range(3):
-        rank.monitor.on_inputs((), {}, last=True)
+        rank.end_forward()
     assert "train_perf/tokens" not in export(rank)
     assert sum("could not be read" in record.message for record in caplog.records if record.name == logger.name) == 1
-    rank.monitor.on_inputs((), {}, last=True)
+    rank.end_forward()
     assert export(rank)["train_perf/tokens"] == 5
 
 
@@ -88,7 +87,7 @@ def test_a_host_that_counts_is_believed() -> None:
     rank = Rank()
     rank.monitor.count([4, 5])
     rank.step([100], seconds=1.0)
-    rank.monitor.count_inputs({"attention_mask": torch.tensor([[1, 1, 0]])})
+    rank.monitor.count_inputs({"input_ids": torch.tensor([[7, 7, 0]]), "attention_mask": torch.tensor([[1, 1, 0]])})
     assert export(rank)["train_perf/tokens"] == 4 + 5 + 2
 
 
@@ -153,8 +152,8 @@ def test_a_step_waits_for_no_device() -> None:
     ids = torch.zeros(2, 6, dtype=torch.long, device="meta")
     for extra in ({}, {"attention_mask": ids}, {"position_ids": ids}, {"cu_seq_lens_q": ids[0]}):
         for _ in range(40):
-            rank.monitor.on_inputs((), {"input_ids": ids, **extra}, last=False)
+            rank.consume(input_ids=ids, **extra)
     counting = Rank(token_count_fn=lambda: ids[0])
-    counting.monitor.on_inputs((), {}, last=True)
+    counting.end_forward()
     assert not rank.monitor.failed
     assert not counting.monitor.failed

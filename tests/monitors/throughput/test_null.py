@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from support.sessions import open_session
+from support.throughput_ranks import forward_call
 
 from areal_callbacks.monitors.throughput.monitor import ThroughputMonitor
 from areal_callbacks.monitors.throughput.null import NullThroughput
@@ -26,7 +27,8 @@ def test_every_event_may_be_called_and_changes_nothing() -> None:
     throughput: Any = NullThroughput()
     throughput.begin()
     assert not throughput.running
-    assert throughput.on_inputs((torch.ones(1, 2, dtype=torch.long),), {}, last=True)
+    throughput.on_consumed("text", forward_call())
+    throughput.on_outermost(forward_call(), has_models=False)
     throughput.count([3])
     throughput.count_inputs({})
     throughput.optimizer_begin()

@@ -75,26 +75,49 @@ def test_an_open_span_goes_on_over_an_export(clock: Clock) -> None:
     assert timer.take() == 3.0
 
 
-def test_the_device_is_awaited_at_an_export_only_and_the_wait_counts(clock: Clock) -> None:
-    waits = []
+class Queue:
+    """An accelerator that works while the host goes on, which waits for it in ``synchronise``."""
 
-    def synchronise() -> None:
-        waits.append(clock.now)
-        clock.wait(0.5)
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._done_at = clock.now
 
-    timer = WallTimer(clock=clock, synchronise=synchronise)
+    def give(self, seconds: float) -> None:
+        self._done_at = max(self._done_at, self._clock.now) + seconds
+
+    def synchronise(self) -> None:
+        self._clock.now = max(self._clock.now, self._done_at)
+
+
+def test_asynchronous_work_counts_in_the_span_that_gave_it_and_no_other_does(clock: Clock) -> None:
+    queue = Queue(clock)
+    timer = WallTimer(clock=clock, synchronise=queue.synchronise)
     for _ in range(3):
+        queue.give(20.0)  # generation, say
         timer.start()
-        clock.wait(1.0)
+        queue.give(5.0)
+        timer.may_stop()
         timer.stop()
-    assert waits == []
-    assert timer.take() == 3.5
-    assert len(waits) == 1
+        clock.wait(1.0)
+    assert timer.take() == 15.0
     timer.start()
-    clock.wait(1.0)
-    assert timer.take() == 0.0  # the wait lies inside the open span
+    queue.give(2.0)
+    assert timer.take() == 0.0  # goes on
     timer.stop()
-    assert timer.take() == 1.0 + 0.5 + 0.5
+    assert timer.take() == 2.0
+
+
+def test_a_mark_counts_what_was_given_before_it(clock: Clock) -> None:
+    queue = Queue(clock)
+    timer = WallTimer(clock=clock, synchronise=queue.synchronise)
+    timer.start()
+    queue.give(3.0)
+    timer.may_stop()
+    queue.give(7.0)  # evaluation
+    timer.start()
+    queue.give(1.0)
+    timer.stop()
+    assert timer.take() == 4.0
 
 
 def test_a_marked_span_ends_at_the_mark_only_if_another_one_starts() -> None:
@@ -132,7 +155,7 @@ class Event:
     def __init__(self, device: torch.device, *, enable_timing: bool) -> None:
         self.kept.add(self)
         assert enable_timing
-        assert device == torch.device("cuda", 0)
+        assert device in (torch.device("cuda", 0), torch.device("privateuseone", 0))
 
     def record(self, stream: str) -> None:
         self.device.streams.append(stream)
@@ -222,6 +245,14 @@ def test_open_and_cancelled_event_spans(timer: EventTimer, device: Device) -> No
 )
 def test_which_clock_a_device_has(device: str, kind: type) -> None:
     assert type(make_timer(torch.device(device))) is kind
+
+
+@pytest.mark.usefixtures("device")
+def test_an_accelerator_of_another_kind_has_events_if_they_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = torch.device("privateuseone", 0)
+    assert type(make_timer(other)) is EventTimer
+    monkeypatch.setattr(Event, "elapsed_time", lambda *_: 1 / 0)
+    assert type(make_timer(other)) is WallTimer
 
 
 def test_real_time_passes() -> None:

@@ -14,17 +14,17 @@ from support.tiny_trainer import moe_model
 from areal_callbacks.monitors.throughput.lengths import Lengths
 
 
-class Odd(dict[str, Any]):
-    """A batch whose mask raises when it is looked at."""
+class Odd(torch.Tensor):
+    """A mask that raises when it is looked at."""
 
-    def get(self, name: str, default: Any = None) -> Any:
-        if name == "attention_mask":
-            raise RuntimeError("not loaded")
-        return super().get(name, default)
+    @classmethod
+    def __torch_function__(cls, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("not loaded")
 
 
-def count_odd_mapping(session: Any) -> None:
-    session.count_inputs(Odd(batch(3, 4)))
+def count_odd_mask(session: Any) -> None:
+    given = batch(3, 4)
+    session.count_inputs({**given, "attention_mask": given["attention_mask"].as_subclass(Odd)})
 
 
 def count_words(session: Any) -> None:
@@ -35,7 +35,7 @@ def count_meta(session: Any) -> None:
     session.count_sequences(Lengths(torch.ones(2, dtype=torch.long, device="meta"), 8))
 
 
-@pytest.mark.parametrize("spoil", [count_odd_mapping, count_words, count_meta])
+@pytest.mark.parametrize("spoil", [count_odd_mask, count_words, count_meta])
 def test_one_bad_batch_costs_its_interval(spoil: Callable[[Any], None], tmp_path: Path, caplog: Any) -> None:
     model = moe_model()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -102,11 +102,25 @@ def train(
         )  # fmt: skip
         if iteration % args.log_interval == 0:
             evaluate(forward_backward_func, forward_step_func, model)
-        if args.save and args.save_interval and iteration % args.save_interval == 0:
-            save_checkpoint(iteration, model, optimizer, opt_param_scheduler, 0)
-        if iteration == args.exit_at:
+        if checkpoint_and_decide_exit(model, optimizer, opt_param_scheduler, iteration, 0, checkpointing_context, None):
+            close_writers()
             sys.exit(0)
     return iteration, 0
+
+
+def checkpoint_and_decide_exit(
+    model: Any,
+    optimizer: Any,
+    opt_param_scheduler: Any,
+    iteration: int,
+    num_floating_point_operations_so_far: int,
+    checkpointing_context: Any,
+    train_data_iterator: Any,
+) -> bool:
+    args = get_args()
+    if args.save and args.save_interval and iteration % args.save_interval == 0:
+        save_checkpoint(iteration, model, optimizer, opt_param_scheduler, num_floating_point_operations_so_far)
+    return bool(iteration == args.exit_at)
 
 
 def train_step(

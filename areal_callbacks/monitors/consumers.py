@@ -1,0 +1,89 @@
+"""Which modules consume the text, the sound and the images of a batch, told by the parameters of their forwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+from torch import nn
+
+from areal_callbacks.monitors.forward_inputs import has_parameter, positional_names
+
+Kind: TypeAlias = Literal["text", "audio", "images"]
+
+_NAMES: dict[Kind, frozenset[str]] = {
+    "text": frozenset({"input_ids", "inputs_embeds", "decoder_input_ids", "encoder_input_ids", "tokens"}),
+    "audio": frozenset({"input_features", "input_values"}),
+    "images": frozenset({"pixel_values", "pixel_values_videos"}),
+}
+
+
+class Entry(NamedTuple):
+    """A module whose calls are watched.
+
+    Attributes:
+        module: as it is called.
+        names: of its positional parameters.
+        consumes: what counts in its calls, unless a call inside them consumed it.
+    """
+
+    module: nn.Module
+    names: tuple[str, ...]
+    consumes: frozenset[Kind]
+
+
+def find_entries(root: nn.Module) -> list[Entry]:
+    """The root and the models in it, the outer ones first.
+
+    A model is what Transformers calls so, or a module that names token ids and has more below it than an embedding.
+    The innermost model that names text consumes it; one further out only what it embeds itself. A compiled module and
+    one that is copied to several devices hide the calls inside them, and consume all that these would.
+    """
+    models = [module for module in root.modules() if is_transformers_model(module) or _takes(module, "text")]
+    entries = [Entry(model, positional_names(model), _consumed(model, models)) for model in models]
+    if root in models:
+        return entries
+    hidden = frozenset(kind for entry in entries for kind in entry.consumes) if _hides_calls(root) else frozenset()
+    return [Entry(root, positional_names(root), hidden), *entries]
+
+
+def is_transformers_model(module: nn.Module) -> bool:
+    """It has a configuration and takes its inputs by keyword; its class says so, not what it passes on."""
+    return hasattr(type(module), "base_model_prefix") and ("config" in vars(module) or hasattr(type(module), "config"))
+
+
+def is_embedding(module: nn.Module) -> bool:
+    """A table of vectors that integers index: torch's, or one of that name with a two-dimensional weight."""
+    return "Embedding" in type(module).__name__ and getattr(getattr(module, "weight", None), "ndim", 0) == 2
+
+
+def _consumed(module: nn.Module, models: Sequence[nn.Module]) -> frozenset[Kind]:
+    inner = {part for part in module.modules() if part is not module}.intersection(models)
+    kinds = [kind for kind in _NAMES if _takes(module, kind)]
+    return frozenset(kind for kind in kinds if _hides_calls(module) or _is_innermost(module, kind, inner))
+
+
+def _is_innermost(module: nn.Module, kind: Kind, inner: set[nn.Module]) -> bool:
+    takers = [model for model in inner if _takes(model, kind)]
+    if kind != "text" or not takers:
+        return kind == "images" or not takers  # of images the outer model knows the sizes
+    others = {part for model in takers for part in model.modules()}
+    return any(is_embedding(part) for part in module.modules() if part not in others)
+
+
+def _takes(module: nn.Module, kind: Kind) -> bool:
+    if not has_parameter(module, _NAMES[kind]):
+        return False
+    return is_transformers_model(module) or (kind == "text" and _embeds(module))
+
+
+def _embeds(module: nn.Module) -> bool:
+    """There is an embedding below it, and more than that."""
+    parts = list(module.modules())
+    matrices = (parameter for part in parts if not is_embedding(part) for parameter in part.parameters(recurse=False))
+    return any(map(is_embedding, parts)) and any(parameter.ndim > 1 for parameter in matrices)
+
+
+def _hides_calls(module: nn.Module) -> bool:
+    compiled = module._compiled_call_impl is not None or "_orig_mod" in module._modules
+    return compiled or isinstance(module, nn.DataParallel)

@@ -1,0 +1,77 @@
+"""The arguments of a call by their names, whatever they are wrapped in."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from torch import nn
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+class Inputs(NamedTuple):
+    """The arguments of one call.
+
+    Attributes:
+        named: by the names of the forward's parameters, and the entries of batches among them by their own names.
+        listed: what stood in a list or tuple, or has no parameter, in that order.
+    """
+
+    named: dict[str, Any]
+    listed: tuple[Any, ...] = ()
+
+
+def read_inputs(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Inputs:
+    """Copy the arguments, so that what a callee takes out of a batch stays known.
+
+    Args:
+        names: of the positional parameters.
+        args: positional arguments; mappings, dataclasses, named tuples, lists and tuples are batches.
+        kwargs: arguments by keyword.
+    """
+    named, listed = dict(zip(names, args)), list(args[len(names) :])
+    named.update(kwargs)
+    for batch in (*named.values(), *args[len(names) :]):
+        fields = _fields(batch)
+        if fields is not None:
+            named = {**fields, **named}
+        elif isinstance(batch, list | tuple):
+            listed += batch
+    return Inputs(named, tuple(listed))
+
+
+def _fields(batch: Any) -> Mapping[str, Any] | None:
+    if isinstance(batch, Mapping):
+        return {str(name): value for name, value in batch.items()}
+    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        return {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
+    return dict(zip(batch._fields, batch)) if isinstance(batch, tuple) and hasattr(batch, "_fields") else None
+
+
+def positional_names(module: nn.Module, method: str = "forward") -> tuple[str, ...]:
+    """The parameters of its forward that may be given by position; of what was compiled, for a compiled module."""
+    return tuple(name for name, kind in _parameters(module, method) if kind in _POSITIONAL)
+
+
+def has_parameter(module: nn.Module, names: frozenset[str]) -> bool:
+    """Its forward names one of these."""
+    return any(name in names for name, _ in _parameters(module, "forward"))
+
+
+def _parameters(module: nn.Module, method: str) -> Iterator[tuple[str, Any]]:
+    compiled = module._modules.get("_orig_mod", module)
+    return iter(_signature(getattr(type(compiled), method)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _signature(function: Callable[..., Any]) -> tuple[tuple[str, Any], ...]:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+    except (TypeError, ValueError):  # TorchScript's forward has none
+        return ()
+    return tuple((parameter.name, parameter.kind) for parameter in parameters if parameter.kind not in _VARIADIC)

@@ -1,0 +1,112 @@
+"""How long the sequences are that a model consumes in a call, with what the calls around it were given for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from areal_callbacks.monitors.throughput.lengths import Lengths, lengths_of, sequence_lengths
+from areal_callbacks.monitors.throughput.token_batch import read_batch
+from areal_callbacks.monitors.training_forward import ForwardCall
+
+_DECODER = "decoder_"
+_ENCODER = "encoder_"
+
+
+def model_lengths(call: ForwardCall) -> list[Lengths] | None:
+    """The lengths of what a model consumes: of one batch, or of those of an encoder and a decoder in one model.
+
+    Returns:
+        None where its arguments hold no tokens.
+    """
+    inputs = call.inputs.named
+    if inputs.get("encoder_hidden_states") is not None:
+        lengths = _read(call, inputs, is_decoder=True)
+        return None if lengths is None else [_attend(lengths, _source_lengths(inputs))]
+    if _is_pair(call):
+        return _read_both(call)
+    lengths = _read(call, inputs) or sequence_lengths(call.args, call.kwargs)  # a compiled module hides the model in it
+    return None if lengths is None else [lengths._replace(is_paired=any(map(_is_pair, _around(call))))]
+
+
+def outermost_lengths(call: ForwardCall) -> list[Lengths] | None:
+    """The lengths in the arguments of a call in which no model consumes text."""
+    lengths = sequence_lengths(call.args, call.kwargs, call.embedded)
+    return None if lengths is None else [lengths]
+
+
+def batch_lengths(inputs: Mapping[str, Any]) -> list[Lengths] | None:
+    """The lengths in the keyword arguments of a model."""
+    lengths = sequence_lengths((), inputs)
+    return None if lengths is None else [lengths]
+
+
+def _read(call: ForwardCall, inputs: Mapping[str, Any], *, is_decoder: bool = False) -> Lengths | None:
+    outer = list(_outer_inputs(call, is_decoder=is_decoder))
+    batch = read_batch(inputs, outer, getattr(call.entry.module, "config", None))
+    return None if batch is None else lengths_of(batch)
+
+
+def _read_both(call: ForwardCall) -> list[Lengths] | None:
+    inputs = call.inputs.named
+    source, target = _read(call, _of_encoder(inputs)), _read(call, _of_decoder(inputs), is_decoder=True)
+    if source is None or target is None:
+        return None
+    return [source._replace(is_paired=True), _attend(target, source.values)]
+
+
+def _attend(target: Lengths, sources: Tensor | None) -> Lengths:
+    """Packed sequences do not tell what each of them attends to."""
+    if sources is None or len(sources) != len(target.values):
+        return target
+    return target._replace(is_paired=True, sources=sources)
+
+
+def _source_lengths(inputs: Mapping[str, Any]) -> Tensor | None:
+    hidden, mask = inputs["encoder_hidden_states"], inputs.get("encoder_attention_mask")
+    if isinstance(mask, Tensor) and mask.dim() == 2:
+        return mask.count_nonzero(-1)
+    if not isinstance(hidden, Tensor) or hidden.dim() != 3:
+        return None
+    return torch.full((len(hidden),), hidden.shape[1], dtype=torch.long, device=hidden.device)
+
+
+def _around(call: ForwardCall) -> Iterator[ForwardCall]:
+    outer = call.outer
+    while outer is not None:
+        yield outer
+        outer = outer.outer
+
+
+def _outer_inputs(call: ForwardCall, *, is_decoder: bool) -> Iterator[Mapping[str, Any]]:
+    """What the calls around this one were given, the innermost first, by the names of a model of its own.
+
+    In an encoder-decoder the labels are those of the decoder's tokens.
+    """
+    is_pair = False
+    for outer in _around(call):
+        is_pair = is_pair or _is_pair(outer)
+        inputs = outer.inputs.named
+        if is_decoder and is_pair:
+            yield _of_decoder(inputs)
+        else:
+            yield {name: value for name, value in inputs.items() if name != "labels" or not is_pair}
+
+
+def _is_pair(call: ForwardCall) -> bool:
+    return f"{_DECODER}input_ids" in {*call.entry.names, *call.inputs.named}
+
+
+def _of_encoder(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    encoder = {name.removeprefix(_ENCODER): value for name, value in inputs.items() if name.startswith(_ENCODER)}
+    return {**encoder, **inputs, "labels": None}
+
+
+def _of_decoder(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Without ids of its own a decoder makes them of the labels."""
+    decoder = {name.removeprefix(_DECODER): value for name, value in inputs.items() if name.startswith(_DECODER)}
+    labels = inputs.get("labels")
+    return {"encoder_hidden_states": (), "labels": labels, "token_ids": labels, **decoder}

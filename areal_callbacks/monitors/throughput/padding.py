@@ -1,0 +1,81 @@
+"""Which tokens of a batch are padding: what the batch tells decides, not a guess."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from areal_callbacks.monitors.throughput.segments import segment_ids
+from areal_callbacks.monitors.throughput.token_batch import TokenBatch
+
+_NO_LOSS = -100
+
+
+def find_padding(batch: TokenBatch, starts: Tensor | None) -> Tensor | None:
+    """Bool ``[rows, width]``, True for padding; None where no token is.
+
+    A mask tells it: a token is marked, may not attend to itself, or lies behind the last boundary. Without a flat mask,
+    padding is what ends a sequence or begins a row
+
+    * with the number of padding in the configuration, where there is no loss (if nothing tells where a loss is: unless
+      that number also ends sequences);
+    * without a loss, in the decoder of an encoder-decoder, whose labels are its own tokens.
+
+    Behind a packing it is what has positions 0, 0, 0 and no loss, also where a mask does not tell it.
+    """
+    told = [_from_masks(batch), _from_ends(batch, starts), _from_restarts(batch, starts), _from_boundaries(batch)]
+    found = [padding for padding in told if padding is not None]
+    return torch.stack(found).any(0) if found else None
+
+
+def _from_masks(batch: TokenBatch) -> Tensor | None:
+    if batch.mask is not None:
+        return batch.mask == 0
+    return None if batch.square is None else ~batch.square.diagonal(0, 1, 2)
+
+
+def _from_boundaries(batch: TokenBatch) -> Tensor | None:
+    if batch.boundaries is None:
+        return None
+    places = torch.arange(batch.rows * batch.width, device=batch.device)
+    return (places >= batch.boundaries.reshape(-1)[-1]).view(batch.rows, batch.width)
+
+
+def _from_ends(batch: TokenBatch, starts: Tensor | None) -> Tensor | None:
+    if batch.mask is not None:
+        return None
+    without_loss = None if batch.labels is None else batch.labels == _NO_LOSS
+    if batch.is_decoder and without_loss is not None:
+        return _ends(without_loss, starts)
+    if batch.ids is None or batch.pad_id is None or (without_loss is None and batch.is_pad_shared):
+        return None
+    padding = batch.ids == batch.pad_id
+    padding = padding if without_loss is None else padding & without_loss
+    return _ends(padding, starts) | _ends(padding.flip(-1), None).flip(-1)
+
+
+def _from_restarts(batch: TokenBatch, starts: Tensor | None) -> Tensor | None:
+    if batch.positions is None or starts is None or (batch.mask is not None and batch.labels is None):
+        return None
+    single = starts & (batch.positions == 0).all(-1)
+    single[:, :-1] &= starts[:, 1:]
+    if batch.ids is not None and batch.pad_id is not None:
+        single &= batch.ids == batch.pad_id
+    if batch.labels is not None:
+        return _ends(single & (batch.labels == _NO_LOSS), None)
+    run = _ends(single, None)
+    return run & (run.sum(-1, keepdim=True) > 1)  # one alone may be a sequence
+
+
+def _ends(found: Tensor, starts: Tensor | None) -> Tensor:
+    """Where it holds from there to the end of the sequence; of the row, without starts."""
+    if starts is None:
+        return run_at_end(found)
+    segments, others = segment_ids(starts), (~found).reshape(-1).cumsum(0)
+    last = torch.zeros_like(others).scatter_reduce_(0, segments, others, "amax")
+    return found & (last[segments] == others).view_as(found)
+
+
+def run_at_end(found: Tensor) -> Tensor:
+    """Where it holds from there to the end of the row."""
+    return found.flip(-1).to(torch.uint8).cumprod(-1).flip(-1).bool()

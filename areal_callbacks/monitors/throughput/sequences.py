@@ -1,0 +1,98 @@
+"""Which sequences were trained on since the last export, and what they cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from numbers import Integral
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from areal_callbacks.flops.registry import Estimator, takes_pairs
+from areal_callbacks.monitors.throughput.histogram import LengthHistogram
+from areal_callbacks.monitors.throughput.lengths import Lengths
+from areal_callbacks.monitors.throughput.pairs import PairCounts
+
+
+class Sequences(NamedTuple):
+    """The sequences of an interval.
+
+    Attributes:
+        lengths: length → sequences, those of encoders and decoders among them.
+        alone: how many of them are no part of a pair.
+        pairs: (source, target) → pairs of an encoder-decoder.
+    """
+
+    lengths: Mapping[int, int]
+    alone: int
+    pairs: Mapping[tuple[int, int], int]
+
+    @property
+    def tokens(self) -> int:
+        return sum(length * count for length, count in self.lengths.items())
+
+    def flops(self, estimator: Estimator) -> float | None:
+        """Their training FLOPs; None where the estimator is one of pairs and these are not all in pairs.
+
+        Raises:
+            ValueError: the estimator returns no finite number.
+        """
+        if takes_pairs(estimator):
+            estimates = None if self.alone else [count * estimator(*pair) for pair, count in self.pairs.items()]
+        else:
+            estimates = [count * estimator(length) for length, count in self.lengths.items()]
+        flops = None if estimates is None else sum(estimates)
+        if flops is not None and not math.isfinite(flops):
+            raise ValueError(f"it returned {flops}")
+        return flops
+
+
+class SequenceCounts:
+    """Counts sequences by their lengths, without a host sync.
+
+    Attributes:
+        unreadable: batches whose lengths could not be told.
+    """
+
+    def __init__(self) -> None:
+        self.unreadable = 0
+        self._alone, self._paired = LengthHistogram(), LengthHistogram()
+        self._pairs = PairCounts()
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was counted since :meth:`take`."""
+        return self._alone.is_empty and self._paired.is_empty
+
+    def add_read(self, lengths: list[Lengths] | None) -> None:
+        """What a call was given; None if that could not be read."""
+        self.unreadable += lengths is None
+        for one in lengths or ():
+            (self._paired if one.is_paired else self._alone).add(one)
+            if one.sources is not None:
+                self._pairs.add(one.sources, one.values)
+
+    def add(self, lengths: Any) -> bool:
+        """What a host or a ``token_count_fn`` tells: :class:`Lengths`, integers, or an integer tensor; True."""
+        if isinstance(lengths, Lengths):
+            self._alone.add(Lengths(lengths.values.detach().reshape(-1).clone(), lengths.bound))
+        elif isinstance(lengths, Tensor):
+            self._alone.add_unbounded(lengths)
+        else:
+            self._alone.add_host([int(lengths)] if isinstance(lengths, Integral) else lengths)
+        return True
+
+    def take(self) -> Sequences:
+        """What was counted since the last call; copies from the device."""
+        alone, paired = self._alone.take(), self._paired.take()
+        together = {length: alone.get(length, 0) + paired.get(length, 0) for length in {**alone, **paired}}
+        return Sequences(together, sum(alone.values()), self._pairs.take())
+
+    def take_unreadable(self) -> int:
+        """Batches since the last call that could not be read."""
+        unreadable, self.unreadable = self.unreadable, 0
+        return unreadable
+
+
+NOTHING = Sequences({}, 0, {})

@@ -1,0 +1,76 @@
+"""Blocks that are taken out of the training time, and calls of the host that are counted in."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from areal_callbacks.safety.patches import Patches
+
+
+class Stopwatch(Protocol):
+    """What spans are measured with."""
+
+    @property
+    def running(self) -> bool: ...
+
+    def begin(self, *, trains: bool = True) -> None: ...
+
+    def end(self) -> None: ...
+
+    def may_end(self) -> None: ...
+
+
+@contextlib.contextmanager
+def leave_out(stopwatch: Stopwatch) -> Iterator[None]:
+    """An open span ends before the block, and another one begins after it."""
+    was_running = stopwatch.running
+    stopwatch.end()
+    try:
+        yield
+    finally:
+        if was_running:
+            stopwatch.begin()
+
+
+@contextlib.contextmanager
+def count_in(stopwatch: Stopwatch) -> Iterator[None]:
+    """The block is a span of its own, unless one is open; it goes on where the optimizer steps next."""
+    if stopwatch.running:
+        yield
+        return
+    stopwatch.begin(trains=False)
+    try:
+        yield
+    finally:
+        stopwatch.may_end()
+
+
+def _always(_: object) -> bool:
+    return True
+
+
+def include_calls(
+    patches: Patches,
+    owner: object,
+    name: str,
+    include: Callable[[], AbstractContextManager[None]],
+    is_training: Callable[..., bool] = _always,
+) -> None:
+    """Count the time of every call of ``owner.name`` as training time: moving a batch, zeroing gradients.
+
+    Args:
+        patches: take the wrap off again.
+        owner: an instance, a class or a module of the host.
+        name: of its method or function.
+        include: the session's ``included``.
+        is_training: given the first argument of the call, says whether it belongs to training.
+    """
+
+    def around(*args: object, **_: object) -> Generator[None]:
+        with include() if is_training(args[0] if args else None) else contextlib.nullcontext():
+            yield
+
+    patches.wrap(owner, name, around)

@@ -1,0 +1,113 @@
+"""The test suites of the hosts, and how one is run: plain, or with our callback in every trainer."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The tests of one host.
+
+    Attributes:
+        names: of its checkout's folder, whichever there is.
+        tests: files and folders in it.
+        options: more for pytest.
+    """
+
+    names: tuple[str, ...]
+    tests: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+
+SUITES = {
+    "accelerate": Suite(
+        ("accelerate",),
+        tuple(
+            f"tests/test_{name}.py"
+            for name in (
+                *("accelerator", "optimizer", "scheduler", "data_loader", "state_checkpointing", "grad_sync", "cpu"),
+                *("kwargs_handlers", "hooks", "logging", "tracking", "metrics", "dataclasses", "utils", "memory_utils"),
+            )
+        ),
+    ),
+    "lightning": Suite(
+        ("pytorch-lightning", "lightning"),
+        (
+            *(f"tests/tests_pytorch/{name}" for name in ("trainer", "callbacks", "loops", "checkpointing", "models")),
+            "tests/tests_fabric",
+        ),
+    ),
+    "trl": Suite(("trl",), ("tests",), ("-m", "not slow")),
+    "megatron": Suite(("Megatron-LM",), ("tests/unit_tests",)),
+}
+
+Outcomes = dict[str, str]
+
+
+def run_suite(suite: Suite, checkout: Path, tests: Sequence[str], *, attached: bool, seconds: float) -> Outcomes:
+    """Test → "passed", "failed", "error" or "skipped"; those that were not reached in time are absent."""
+    with tempfile.TemporaryDirectory(prefix="areal_peers_") as folder:
+        record = Path(folder, "outcomes.xml")
+        command = [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"),
+            *(f"--junitxml={record}", "-o", "junit_family=xunit1", *suite.options, *tests),
+        ]
+        with subprocess.Popen(command, cwd=checkout, env=_make_environment(folder, attached)) as process:
+            _wait(process, seconds)
+        return read_outcomes(record) if record.exists() else {}
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """An interrupted pytest still writes down what it has run."""
+    for signal_number in (signal.SIGINT, signal.SIGINT, signal.SIGKILL):
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+            return
+        print(f"stopped after {seconds:.0f} s", file=sys.stderr)
+        process.send_signal(signal_number)
+        seconds = 60
+
+
+def read_outcomes(record: Path) -> Outcomes:
+    """The outcomes in a JUnit file, each under the name that pytest takes to run it again."""
+    outcomes = {}
+    for case in ElementTree.parse(record).iter("testcase"):
+        kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
+        file, classes = case.get("file", ""), case.get("classname", "").split(".")
+        module = file.removesuffix(".py").replace("/", ".").split(".")
+        name = "::".join([file, *classes[len(module) :], case.get("name", "")])
+        if not file:  # the test that was interrupted
+            continue
+        outcomes[name] = {"failure": "failed"}.get(kind := min(kinds, default="passed"), kind)
+    return outcomes
+
+
+def compare(plain: Outcomes, attached: Outcomes) -> dict[str, tuple[str, str]]:
+    """Tests that ran in both and ended differently, with both outcomes."""
+    both = plain.keys() & attached.keys()
+    return {name: (plain[name], attached[name]) for name in sorted(both) if plain[name] != attached[name]}
+
+
+def _make_environment(folder: str, attached: bool) -> dict[str, str]:
+    """Our files go to a folder of their own: hosts' tests count what lies in theirs."""
+    paths: Iterable[str] = filter(None, [str(HERE / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "AREAL_PEERS": "attached" if attached else "plain",
+        "AREAL_CALLBACKS": json.dumps({"output_dir": f"{folder}/metrics", "report": False}),
+    }

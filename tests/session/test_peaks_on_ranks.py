@@ -1,0 +1,65 @@
+"""Utilisation over ranks: of all devices together, and only where each is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.distributed import Ranks
+from torch.distributed import ProcessGroup
+
+from areal_callbacks import MetricsSession, get_flops_estimator
+from areal_callbacks.topology import Topology
+
+pytestmark = pytest.mark.slow
+
+SIZE: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+LENGTHS = (5, 7)
+
+
+@pytest.fixture(scope="module")
+def two_ranks() -> Iterator[Ranks]:
+    ranks = Ranks(2)
+    yield ranks
+    ranks.close()
+
+
+def train(group: ProcessGroup, folder: str, peaks: list[float | None]) -> dict[str, float]:
+    """One step of one sequence on each rank; a CPU has no peak of its own."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    rank = group.rank()
+    peak = peaks[rank]
+    options = {} if peak is None else {"flops": {"peak_flops": peak}}
+    with MetricsSession(output_dir=f"{folder}/{rank}", report=False, **options) as session:
+        model = LlamaForCausalLM(LlamaConfig(vocab_size=32, **SIZE)).train()
+        session.attach(model, topology=Topology(world=group))
+        with session.step():
+            model(input_ids=torch.arange(LENGTHS[rank])[None]).logits.sum().backward()
+        return dict(session.export(1).metrics)
+
+
+def test_every_rank_knows_its_peak(two_ranks: Ranks, tmp_path: Path) -> None:
+    first, second = two_ranks.run(train, str(tmp_path), [3e9, 5e9])
+    estimate = get_flops_estimator({"model_type": "llama", "vocab_size": 32, **SIZE, "num_key_value_heads": 2})
+    assert estimate is not None
+    flops = sum(estimate(length) for length in LENGTHS)
+    assert first == second
+    assert first["train_perf/estimated_flops"] == flops
+    assert first["train_perf/peak_flops_per_second"] == 8e9
+    assert first["train_perf/mfu"] == pytest.approx(flops / first["train_perf/seconds"] / 8e9)
+    per_device = {"estimated_flops": flops, "tokens": 12}
+    for name, amount in per_device.items():
+        assert first[f"train_perf/{name}_per_second_per_device"] == pytest.approx(
+            amount / first["train_perf/seconds"] / 2
+        )
+
+
+@pytest.mark.parametrize("peaks", [[3e9, None], [None, 5e9], [None, None]])
+def test_one_rank_does_not_know_its_peak(two_ranks: Ranks, tmp_path: Path, peaks: list[float | None]) -> None:
+    for metrics in two_ranks.run(train, str(tmp_path), peaks):
+        assert "train_perf/estimated_flops_per_second_per_device" in metrics
+        assert not {"train_perf/mfu", "train_perf/peak_flops_per_second"} & metrics.keys()
