@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from areal_callbacks.flops.megatron import megatron_flops_estimator, unknown_work
+from areal_callbacks.flops.megatron import megatron_flops_estimator, megatron_t5_flops_estimator, unknown_work
 from areal_callbacks.safety.door import attempt
 from areal_callbacks.safety.reporting import report_once
 
 if TYPE_CHECKING:
-    from areal_callbacks.flops.estimator import TrainingFlops
+    from areal_callbacks.flops.registry import Estimator
 
 _HYBRIDS = ("HybridModel", "MambaModel")
 _KINDS = (*_HYBRIDS, "BertModel", "T5Model", "GPTModel")
@@ -22,7 +22,7 @@ _MESSAGE = (
 )
 
 
-def find_megatron_flops(chunks: Sequence[nn.Module]) -> TrainingFlops | None:
+def find_megatron_flops(chunks: Sequence[nn.Module]) -> Estimator | None:
     """The estimate of the outermost model of megatron.core in the chunks.
 
     None where it is not known, with one message that names what is not; without one where no chunk has such a model.
@@ -30,7 +30,7 @@ def find_megatron_flops(chunks: Sequence[nn.Module]) -> TrainingFlops | None:
     return attempt("flops:unknown", "FLOPs are left out", _find, chunks)
 
 
-def _find(chunks: Sequence[nn.Module]) -> TrainingFlops | None:
+def _find(chunks: Sequence[nn.Module]) -> Estimator | None:
     model = _find_model([module for chunk in chunks for module in chunk.modules()])
     if model is None:
         return None
@@ -52,9 +52,8 @@ def _find_reason(model: Any) -> str | None:
     kind = _kind_of(model)
     if kind is None:
         return f"there is no FLOPs formula for {type(model).__name__}"
-    if kind == "T5Model":
-        return "T5Model trains on two sequences, and only the length of one is recorded"
-    return unknown_work(model.config, hybrid_pattern=_pattern_of(model))
+    unknown = unknown_work(model.config, hybrid_pattern=_pattern_of(model))
+    return unknown_work(model.encoder_config) if kind == "T5Model" and unknown is None else unknown
 
 
 def _kind_of(model: nn.Module) -> str | None:
@@ -81,7 +80,9 @@ def _pattern_from_ratios(model: Any) -> str:
     return "".join(allocate_layers(model.config.num_layers, *ratios))
 
 
-def _estimate(model: Any) -> TrainingFlops | None:
+def _estimate(model: Any) -> Estimator | None:
+    if _kind_of(model) == "T5Model":
+        return megatron_t5_flops_estimator(model.encoder_config, model.config, vocab_size=int(model.vocab_size))
     return megatron_flops_estimator(
         model.config,
         vocab_size=int(model.vocab_size),

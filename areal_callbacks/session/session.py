@@ -175,6 +175,11 @@ class MetricsSession(StepEvents):
         self._exporter.reduce(self._take_recorded, self.topology, measured=measured)
 
     @property
+    def rule(self) -> str:
+        """What the lengths of sequences are read from, for people; empty if nothing was read yet."""
+        return self._observation.throughput.rules
+
+    @property
     def has_work(self) -> bool:
         """This rank has trained something since the last :meth:`reduce`."""
         return self._observation.throughput.has_work

@@ -25,12 +25,14 @@ class Lengths(NamedTuple):
         bound: no length is larger; known on the host.
         is_paired: of an encoder or a decoder whose call belongs to that of both.
         sources: of a decoder: the lengths of what each sequence attends to.
+        rule: what told them.
     """
 
     values: Tensor
     bound: int
     is_paired: bool = False
     sources: Tensor | None = None
+    rule: str = ""
 
 
 def sequence_lengths(
@@ -66,6 +68,10 @@ def _unnamed_tokens(inputs: Inputs, embedded: Collection[torch.Size] | None) -> 
 
 def lengths_of(batch: TokenBatch) -> Lengths:
     """The original lengths: padding is not counted, prompt and response both are."""
+    return _lengths_of(batch)._replace(rule=batch.rule)
+
+
+def _lengths_of(batch: TokenBatch) -> Lengths:
     starts = find_starts(batch)
     if starts is None and batch.mask is not None:
         return Lengths(_count(batch.mask, batch.has_numbers), batch.width)

@@ -43,8 +43,11 @@ class MegatronLengths:
         self._shards = context_parallel_size
         self._names = names
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Lengths | list[int]:
-        """The lengths of whole sequences, without a host sync; empty, with one message, if nothing tells them."""
+    def __call__(self, *args: Any, **kwargs: Any) -> list[Lengths]:
+        """The lengths of whole sequences, without a host sync; empty, with one message, if nothing tells them.
+
+        An encoder-decoder has two: of the sources, and of the targets with what each of them attends to.
+        """
         inputs = {**dict(zip(self._names or _guess_names(args, kwargs), args)), **kwargs}
         packed = inputs.get("packed_seq_params")
         group = getattr(packed, "cp_group", None) if getattr(packed, "local_cp_size", None) else None
@@ -56,8 +59,9 @@ class MegatronLengths:
             report_once(
                 "megatron:inputs", "the first pipeline stage is given no token ids: pass token_count_fn to count tokens"
             )
-            return []
-        return Lengths(torch.cat([lengths.values for lengths in found]), max(lengths.bound for lengths in found))
+        if len(found) == 2:
+            return [found[0]._replace(is_paired=True), found[1]._replace(is_paired=True, sources=found[0].values)]
+        return found
 
 
 def _guess_names(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[str]:
@@ -70,10 +74,9 @@ def _guess_names(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[str
 def _parts(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One batch, or those of encoder and decoder, whose masks mark what is hidden, like all of Megatron's squares."""
     if "encoder_input_ids" in inputs:
-        parts = ("encoder", "decoder")
         return [
-            {"input_ids": inputs.get(f"{part}_input_ids"), "attention_mask": _visible(inputs.get(f"{part}_attn_mask"))}
-            for part in parts
+            {"input_ids": inputs.get(f"{part}_input_ids"), "attention_mask": _present(inputs.get(f"{part}_attn_mask"))}
+            for part in ("encoder", "decoder")
         ]
     mask, padding = inputs.get("attention_mask"), inputs.get("padding_mask")
     present = ~padding.bool() if isinstance(padding, Tensor) else _visible(mask)
@@ -82,6 +85,12 @@ def _parts(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _visible(hidden: Any) -> Tensor | None:
     return ~hidden if isinstance(hidden, Tensor) and hidden.dtype == torch.bool and hidden.dim() == 4 else None
+
+
+def _present(hidden: Any) -> Tensor | None:
+    """By rows, so that a target and its source stay together."""
+    visible = _visible(hidden)
+    return None if visible is None else visible[:, 0].diagonal(0, 1, 2)
 
 
 def _is_flat(mask: Any) -> bool:

@@ -204,6 +204,11 @@ class ThroughputMonitor(Observer):
         """Inside a training span."""
         return self.training.running
 
+    @property
+    def rules(self) -> str:
+        """What the lengths of sequences are read from."""
+        return "token_count_fn" if self._token_count_fn is not None else "; ".join(sorted(self._sequences.rules))
+
     def leave_out_flops(self) -> None:
         """From now on no estimate holds for what is counted."""
         self.estimator = None

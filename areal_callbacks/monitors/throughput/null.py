@@ -13,6 +13,7 @@ class NullThroughput:
     """Takes every event of :class:`~areal_callbacks.monitors.throughput.monitor.ThroughputMonitor`; does nothing."""
 
     running = has_work = False
+    rules = ""
 
     def begin(self, *, trains: bool = True) -> None: ...
 

@@ -53,10 +53,12 @@ class SequenceCounts:
 
     Attributes:
         unreadable: batches whose lengths could not be told.
+        rules: what told the lengths of the others.
     """
 
     def __init__(self) -> None:
         self.unreadable = 0
+        self.rules: set[str] = set()
         self._alone, self._paired = LengthHistogram(), LengthHistogram()
         self._pairs = PairCounts()
 
@@ -69,13 +71,16 @@ class SequenceCounts:
         """What a call was given; None if that could not be read."""
         self.unreadable += lengths is None
         for one in lengths or ():
+            self.rules.add(one.rule)
             (self._paired if one.is_paired else self._alone).add(one)
             if one.sources is not None:
                 self._pairs.add(one.sources, one.values)
 
     def add(self, lengths: Any) -> bool:
         """What a host or a ``token_count_fn`` tells: :class:`Lengths`, integers, or an integer tensor; True."""
-        if isinstance(lengths, Lengths):
+        if isinstance(lengths, list) and all(isinstance(one, Lengths) for one in lengths):
+            self.add_read(lengths)
+        elif isinstance(lengths, Lengths):
             self._alone.add(Lengths(lengths.values.detach().reshape(-1).clone(), lengths.bound))
         elif isinstance(lengths, Tensor):
             self._alone.add_unbounded(lengths)

@@ -58,6 +58,19 @@ class TokenBatch(NamedTuple):
         return self.pad_id in known
 
     @property
+    def rule(self) -> str:
+        """What tells its lengths."""
+        told = {
+            "boundaries": self.boundaries,
+            "positions": self.positions,
+            "mask": self.mask,
+            "square mask": self.square if self.mask is None else None,
+            "labels": self.labels if self.mask is None else None,
+            "pad_token_id": self.pad_id if self.mask is None else None,
+        }
+        return " and ".join(name for name, value in told.items() if value is not None) or "full width"
+
+    @property
     def has_numbers(self) -> bool:
         """The mask may tell packed sequences apart."""
         return self.mask is not None and self.mask.dtype != torch.bool and not self.mask.is_floating_point()

@@ -15,7 +15,7 @@ import pytest
 from support.readback import messages
 from torch import nn
 
-from areal_callbacks.flops.megatron import megatron_flops_estimator
+from areal_callbacks.flops.megatron import megatron_flops_estimator, megatron_t5_flops_estimator
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # importing megatron.core warns about Apex, and about what torch deprecates
@@ -72,6 +72,13 @@ def test_hybrids_have_the_pattern_of_the_model(attributes: dict[str, Any]) -> No
     assert find_megatron_flops([model(MambaModel, settings, **attributes)]) == expected
 
 
+def test_an_encoder_decoder_is_priced_in_pairs() -> None:
+    t5 = model(T5Model, config(), encoder_config=config(num_query_groups=1))
+    expected = megatron_t5_flops_estimator(config(num_query_groups=1), config(), vocab_size=20)
+    assert expected is not None
+    assert find_megatron_flops([t5]) == expected
+
+
 class Custom(MegatronModule):
     """A model of one's own."""
 
@@ -82,7 +89,12 @@ class Custom(MegatronModule):
         (GPTModel, {"experimental_attention_variant": "csa"}, {}, "experimental_attention_variant='csa'"),
         (GPTModel, {"heterogeneous_block_specs": True}, {}, "heterogeneous_block_specs"),
         (MambaModel, {}, {"hybrid_override_pattern": "MX"}, "'X'"),
-        (T5Model, {}, {}, "T5Model trains on two sequences"),
+        (
+            T5Model,
+            {"experimental_attention_variant": "csa"},
+            {"encoder_config": config()},
+            "experimental_attention_variant='csa'",
+        ),
         (Custom, {}, {}, "no FLOPs formula for Custom"),
     ],
 )
