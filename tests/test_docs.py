@@ -63,6 +63,15 @@ def _pattern(key: str) -> re.Pattern[str]:
     return re.compile(re.escape(key).replace("<id>", r"\d+"))
 
 
+class Ear(torch.nn.Module):
+    """Takes sound, like a model of Transformers."""
+
+    base_model_prefix, config = "ear", None
+
+    def forward(self, input_values: torch.Tensor) -> torch.Tensor:
+        return input_values
+
+
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     """Two steps of a real model with everything switched on and something recorded in every way."""
@@ -76,11 +85,13 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     options: dict[str, Any] = {"moe_balance": {"extended": True}, "flops": flops, "report": False}
     with MetricsSession(output_dir=tmp_path_factory.mktemp("run"), **options) as session:
         session.attach(model, optimizer)
+        session.attach(ear := Ear())
         session.expect_optimizer(may_skip=True)
         for _ in range(2):
             session.begin()
             tokens = torch.randint(32, (2, 8))
             model(input_ids=tokens, labels=tokens).loss.backward()
+            ear(torch.ones(2, 5))
             optimizer.step()
             session.end()
         with stats_tracker.record_timing("generation"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from types import SimpleNamespace
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from torch import nn
 
@@ -25,11 +27,13 @@ class Entry(NamedTuple):
         module: as it is called.
         names: of its positional parameters.
         consumes: what counts in its calls, unless a call inside them consumed it.
+        config: the configuration that names its padding, its own or that of a model in it; of an embedding in it, else.
     """
 
     module: nn.Module
     names: tuple[str, ...]
     consumes: frozenset[Kind]
+    config: Any = None
 
 
 def find_entries(root: nn.Module) -> list[Entry]:
@@ -40,11 +44,23 @@ def find_entries(root: nn.Module) -> list[Entry]:
     one that is copied to several devices hide the calls inside them, and consume all that these would.
     """
     models = [module for module in root.modules() if is_transformers_model(module) or _takes(module, "text")]
-    entries = [Entry(model, positional_names(model), _consumed(model, models)) for model in models]
+    entries = [_make_entry(model, _consumed(model, models)) for model in models]
     if root in models:
         return entries
     hidden = frozenset(kind for entry in entries for kind in entry.consumes) if _hides_calls(root) else frozenset()
-    return [Entry(root, positional_names(root), hidden), *entries]
+    return [_make_entry(root, hidden), *entries]
+
+
+def _make_entry(module: nn.Module, consumes: frozenset[Kind]) -> Entry:
+    return Entry(module, positional_names(module), consumes, _find_padding(module))
+
+
+def _find_padding(module: nn.Module) -> Any:
+    configs = (vars(part).get("config") for part in module.modules())
+    named = (config for config in configs if isinstance(getattr(config, "pad_token_id", None), int))
+    indices = (getattr(part, "padding_idx", None) for part in module.modules() if is_embedding(part))
+    embedded = (SimpleNamespace(pad_token_id=index) for index in indices if index is not None)
+    return next(itertools.chain(named, embedded), None)
 
 
 def is_transformers_model(module: nn.Module) -> bool:

@@ -36,7 +36,10 @@ class Lengths(NamedTuple):
 
 
 def sequence_lengths(
-    args: Sequence[Any], kwargs: Mapping[str, Any], embedded: Collection[torch.Size] | None = None
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    embedded: Collection[torch.Size] | None = None,
+    config: Any = None,
 ) -> Lengths | None:
     """The original lengths in the arguments of a call whose parameters have no known names.
 
@@ -47,14 +50,15 @@ def sequence_lengths(
         args: positional arguments.
         kwargs: arguments by keyword.
         embedded: the shapes of what was looked up in embeddings, which tokens without a name are; None if unknown.
+        config: names the number of padding.
 
     Returns:
         None where the arguments hold no tokens.
     """
     inputs = read_inputs((), args, kwargs)
-    batch = read_batch(inputs.named)
+    batch = read_batch(inputs.named, config=config)
     if batch is None and (tokens := _unnamed_tokens(inputs, embedded)) is not None:
-        batch = read_batch({**inputs.named, "input_ids": tokens})
+        batch = read_batch({**inputs.named, "input_ids": tokens}, config=config)
     return None if batch is None else lengths_of(batch)
 
 

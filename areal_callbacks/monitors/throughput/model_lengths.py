@@ -28,13 +28,15 @@ def model_lengths(call: ForwardCall) -> list[Lengths] | None:
         return None if lengths is None else [_attend(lengths, _source_lengths(inputs))]
     if _is_pair(call):
         return _read_both(call)
-    lengths = _read(call, inputs) or sequence_lengths(call.args, call.kwargs)  # a compiled module hides the model in it
+    lengths = _read(call, inputs)
+    if lengths is None:  # a compiled module hides the model in it
+        lengths = sequence_lengths(call.args, call.kwargs, config=call.entry.config)
     return None if lengths is None else [lengths._replace(is_paired=any(map(_is_pair, _around(call))))]
 
 
 def outermost_lengths(call: ForwardCall) -> list[Lengths] | None:
     """The lengths in the arguments of a call in which no model consumes text."""
-    lengths = sequence_lengths(call.args, call.kwargs, call.embedded)
+    lengths = sequence_lengths(call.args, call.kwargs, call.embedded, call.entry.config)
     return None if lengths is None else [lengths]
 
 
@@ -46,7 +48,7 @@ def batch_lengths(inputs: Mapping[str, Any]) -> list[Lengths] | None:
 
 def _read(call: ForwardCall, inputs: Mapping[str, Any], *, is_decoder: bool = False) -> Lengths | None:
     outer = list(_outer_inputs(call, is_decoder=is_decoder))
-    batch = read_batch(inputs, outer, getattr(call.entry.module, "config", None))
+    batch = read_batch(inputs, outer, call.entry.config)
     return None if batch is None else lengths_of(batch)
 
 

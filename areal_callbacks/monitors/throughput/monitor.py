@@ -31,8 +31,7 @@ class ThroughputMonitor(Observer):
     Key                                               Meaning                                              Reduction
     ================================================  ===================================================  =============
     train_perf/tokens                                 logical tokens of the interval, padding left out     sum
-    train_perf/input_frames                           frames of sound that models were given, padding left sum
-                                                      out, where they take any
+    train_perf/input_frames                           frames of sound without padding, if models take any  sum
     train_perf/seconds                                training time of the interval                        maximum
     train_perf/seconds_mean                           the same, mean over ranks: the straggler gap         mean
     train_perf/tokens_per_second                      tokens / seconds                                     derived
@@ -44,8 +43,7 @@ class ThroughputMonitor(Observer):
     train_perf/peak_flops_per_second                  dense peak of all devices, where all are known       sum
     train_perf/mfu                                    estimated_flops_per_second / peak_flops_per_second   derived
     train_perf/optimizer_steps                        real optimizer steps of the interval                 maximum
-    train_perf/skipped_steps                          optimizer steps that the host skipped, where it      maximum
-                                                      tells
+    train_perf/skipped_steps                          optimizer steps that the host skipped, if it tells   maximum
     train_perf/total_tokens                           tokens since the start of the run                    sum
     train_perf/total_seconds                          sum of the intervals' seconds                        derived
     train_perf/cumulative_tokens_per_second           total_tokens / total_seconds                         derived
@@ -127,10 +125,10 @@ class ThroughputMonitor(Observer):
             return
         if self._token_count_fn is not None:
             self._take(self._token_count_fn, *call.args, **call.kwargs)
-        elif not has_models:
-            self._read(outermost_lengths, call)
-        else:
+        elif has_models or call.consumed:  # of sound and images alone: text is what other models take
             self._runs_no_model = not self._has_read
+        else:
+            self._read(outermost_lengths, call)
 
     @guarded
     def count_inputs(self, inputs: Mapping[str, Any]) -> None:
@@ -146,7 +144,7 @@ class ThroughputMonitor(Observer):
 
     def _read(self, read: Callable[[Any], list[Lengths] | None], given: Any) -> None:
         """A batch that raises when it is read costs the tokens of its interval."""
-        self._has_read = True
+        self._has_read, self._runs_no_model = True, False
         self._sequences.add_read(attempt("throughput:batch", _UNREAD, read, given))
 
     def _take(self, count: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
