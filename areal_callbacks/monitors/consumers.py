@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
-from torch import nn
+from torch import Tensor, nn
 
 from areal_callbacks.monitors.forward_inputs import has_parameter, positional_names
+from areal_callbacks.safety.door import attempt
 
 Kind: TypeAlias = Literal["text", "audio", "images"]
 
@@ -61,6 +62,25 @@ def _find_padding(module: nn.Module) -> Any:
     indices = (getattr(part, "padding_idx", None) for part in module.modules() if is_embedding(part))
     embedded = (SimpleNamespace(pad_token_id=index) for index in indices if index is not None)
     return next(itertools.chain(named, embedded), None)
+
+
+def find_embeddings(root: nn.Module, entries: Sequence[Entry]) -> list[tuple[nn.Module, Entry]]:
+    """The token embeddings of the models that consume text, each with its model; without one, all with the root."""
+    found = [(table, entry) for entry in entries if "text" in entry.consumes for table in _find_tables(entry.module)]
+    if found:
+        return found
+    owner = next((entry for entry in entries if entry.module is root), None)
+    return [] if owner is None else [(module, owner) for module in root.modules() if is_embedding(module)]
+
+
+def _find_tables(module: nn.Module) -> list[nn.Module]:
+    """That of Transformers' own accessor, or the largest."""
+    accessor = getattr(module, "get_input_embeddings", None) if is_transformers_model(module) else None
+    table = attempt("text:embedding", "a model does not tell its embedding", accessor) if accessor else None
+    if isinstance(table, nn.Module):
+        return [table]
+    tables = [part for part in module.modules() if is_embedding(part)]
+    return [max(tables, key=lambda part: len(cast("Tensor", part.weight)))] if tables else []
 
 
 def is_transformers_model(module: nn.Module) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from areal_callbacks.monitors.captured import is_captured
-from areal_callbacks.monitors.consumers import Entry, Kind, find_entries, is_embedding
+from areal_callbacks.monitors.consumers import Entry, Kind, find_embeddings, find_entries
 from areal_callbacks.monitors.forward_inputs import Inputs, positional_names, read_inputs
 from areal_callbacks.monitors.recomputation import is_recomputation
 from areal_callbacks.safety.door import Observer
@@ -42,7 +42,7 @@ class ForwardCall:
         inputs: the same by name; empty if it does not train.
         outer: the call that it is made in, if that is watched.
         consumed: what it, or a call inside it, has consumed.
-        embedded: the shapes of what was looked up in embeddings, where no model consumes text.
+        embedded: what was looked up in the embeddings of a model, but not in a call of it.
     """
 
     __slots__ = ("args", "consumed", "embedded", "entry", "error", "inputs", "kwargs", "outer", "trains")
@@ -52,7 +52,7 @@ class ForwardCall:
     ) -> None:
         self.entry, self.outer, self.trains = entry, outer, trains
         self.consumed: set[Kind] = set()
-        self.embedded: set[torch.Size] = set()
+        self.embedded: list[tuple[Entry, torch.Tensor]] = []
         self.error = sys.exc_info()[1]
         self.args, self.kwargs = (args, kwargs) if trains else ((), {})
         self.inputs = read_inputs(entry.names, args, kwargs) if trains else Inputs({})
@@ -108,20 +108,16 @@ class TrainingForward(Observer):
                 self._without_inputs.update(entry.module for entry in entries)
             for entry in entries:
                 self._watch(entry)
-            if not self._has_models[root]:
-                self._watch_embeddings(root)
+            for module, entry in find_embeddings(root, entries):
+                self._attachments.hook(module.register_forward_pre_hook, functools.partial(self._embed, entry))
 
-    def _watch_embeddings(self, root: nn.Module) -> None:
-        """Where no model consumes text, tokens are what an embedding is given."""
-        for module in root.modules():
-            if is_embedding(module):
-                self._attachments.hook(module.register_forward_pre_hook, self._see_embedded)
-
-    def _see_embedded(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def _embed(self, entry: Entry, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Note what is looked up outside of a call of the model: there is none, or its ``forward`` was called."""
         if torch.compiler.is_compiling() or self._call is None or not args or not isinstance(args[0], torch.Tensor):
             return
-        *_, outermost = self._open_calls()
-        outermost.embedded.add(args[0].shape)
+        calls = list(self._open_calls())
+        if self._trains(entry.module) and not any(call.entry is entry for call in calls[:-1]):
+            calls[-1].embedded.append((entry, args[0]))
 
     def _watch(self, entry: Entry) -> None:
         module = entry.module
@@ -194,13 +190,16 @@ class TrainingForward(Observer):
 
     def _enter(self, entry: Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         outer = self._open_call(entry)
-        trains = entry.module.training and torch.is_grad_enabled() and not self._ignoring
-        trains = trains and not is_recomputation() and not is_captured()
+        trains = self._trains(entry.module)
         self.forwards += trains and not (outer is not None and outer.trains)
         self._call = ForwardCall(entry, outer, args, kwargs, trains=trains)
         self.active = trains
         if trains and self._listener is not None:
             self._listener.on_forward(entry.module)
+
+    def _trains(self, module: nn.Module) -> bool:
+        is_trainable = module.training and torch.is_grad_enabled() and not self._ignoring
+        return is_trainable and not is_recomputation() and not is_captured()
 
     def _open_call(self, entry: Entry) -> ForwardCall | None:
         """Where a call of this entry is made; it may still be open: torch calls no hook for KeyboardInterrupt."""
@@ -228,6 +227,10 @@ class TrainingForward(Observer):
         for kind in call.entry.consumes - call.consumed:
             call.consumed.add(kind)
             listener.on_consumed(kind, call)
+        if call.outer is None and self._has_models.get(call.entry.module) and "text" not in call.consumed:
+            for entry, ids in call.embedded:
+                call.consumed.add("text")
+                listener.on_consumed("text", ForwardCall(entry, call, (), {"input_ids": ids}, trains=True))
         if call.outer is not None:
             call.outer.consumed |= call.consumed
         else:

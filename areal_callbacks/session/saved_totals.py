@@ -34,14 +34,14 @@ class SavedTotals:
             return
         try:
             self._replace(state if iteration is None else {**self._read(), str(iteration): state})
-        except (OSError, TypeError, ValueError) as error:
+        except (OSError, TypeError, ValueError, RecursionError) as error:
             report_once(f"totals:{self._path}", f"the totals could not be saved in {self._path}: {error!r}")
 
     def read(self, iteration: int | None = None) -> dict[str, Any] | None:
         """What was written; None, with one message, where it is not known."""
         try:
             states = self._read()
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             report_once(f"totals:{self._path}", f"the totals could not be read from {self._path}: {error!r}")
             return None
         state = states or None if iteration is None else states.get(str(iteration))

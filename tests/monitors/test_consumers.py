@@ -72,9 +72,43 @@ def test_what_is_embedded_is_told_where_no_model_takes_text() -> None:
     class Words(Listener):
         def on_outermost(self, call: ForwardCall, *, has_models: bool) -> None:
             assert not has_models
-            shapes.append(call.embedded)
+            shapes.extend(ids.shape for _, ids in call.embedded)
 
     root = nn.Sequential(nn.Embedding(9, 3), nn.Linear(3, 3))
     observed(root, Words())
     root(BATCH["input_ids"])
-    assert shapes == [{BATCH["input_ids"].shape}]
+    assert shapes == [BATCH["input_ids"].shape]
+
+
+class Speaker(nn.Module):
+    """A model with an embedding of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(9, 4), nn.Linear(4, 9)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        return self.head(self.words(input_ids)).sum()
+
+
+class Caller(nn.Module):
+    """Calls ``forward`` of its model, which no hook sees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.speaker = Speaker()
+
+    def forward(self, batch: dict[str, Tensor], calls: int) -> Tensor:
+        kept = torch.zeros((), requires_grad=True)
+        with torch.no_grad():
+            self.speaker.forward(batch["input_ids"])
+        return sum((self.speaker.forward(batch["input_ids"]) for _ in range(calls)), kept)
+
+
+def test_a_model_whose_forward_is_called_consumes_what_it_embeds() -> None:
+    listener = Listener()
+    observed(caller := Caller(), listener)
+    for calls in (2, 0):
+        caller(BATCH, calls)
+    assert listener.consumed == [("text", "Speaker", ["input_ids"])] * 2
+    assert listener.outermost == [("Caller", True)] * 2

@@ -133,9 +133,23 @@ def _serve(pipe: Any, rank: int, world: int, port: int) -> None:
             path, name, args = pipe.recv()
             try:
                 function = getattr(_load(path, modules), name)
-                pipe.send((False, function(dist.new_group(), *args)))
+                answer = False, function(dist.new_group(), *args)
             except BaseException:
-                pipe.send((True, traceback.format_exc()))
+                answer = True, traceback.format_exc()
+            _destroy_subgroups()
+            pipe.send(answer)
+
+
+def _destroy_subgroups() -> None:
+    """Each has threads that wake up a hundred times a second; a job that made them is over."""
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        return
+    default = dist.group.WORLD
+    for group in list(dist.distributed_c10d._world.pg_map):
+        if group is not default:
+            dist.destroy_process_group(group)
 
 
 def _load(path: str, modules: dict[str, ModuleType]) -> ModuleType:

@@ -36,7 +36,7 @@ def model_lengths(call: ForwardCall) -> list[Lengths] | None:
 
 def outermost_lengths(call: ForwardCall) -> list[Lengths] | None:
     """The lengths in the arguments of a call in which no model consumes text."""
-    lengths = sequence_lengths(call.args, call.kwargs, call.embedded, call.entry.config)
+    lengths = sequence_lengths(call.args, call.kwargs, {ids.shape for _, ids in call.embedded}, call.entry.config)
     return None if lengths is None else [lengths]
 
 
