@@ -37,6 +37,13 @@ class Totals:
                 raise ValueError(f"expected a number as total of {name}, got {value!r:.60}")
         return cls(**values)
 
+    def add(self, interval: Interval) -> None:
+        """One interval more."""
+        self.tokens = None if interval.tokens is None or self.tokens is None else self.tokens + interval.tokens
+        self.seconds += interval.seconds
+        self.optimizer_steps += interval.optimizer_steps
+        self.flops = None if interval.flops is None or self.flops is None else self.flops + interval.flops
+
     def metrics(self) -> dict[str, float]:
         """The cumulative metrics that these sums tell."""
         metrics = {"train_perf/total_seconds": self.seconds}

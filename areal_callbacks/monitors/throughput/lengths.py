@@ -24,15 +24,28 @@ class Lengths(NamedTuple):
         values: 1-D integer tensor on the batch's device; zeros are no sequences.
         bound: no length is larger; known on the host.
         is_paired: of an encoder or a decoder whose call belongs to that of both.
-        sources: of a decoder: the lengths of what each sequence attends to.
+        pairs: the lengths of sources and of the targets that attend to them, where these are told; the targets are
+            among the values.
         rule: what told them.
     """
 
     values: Tensor
     bound: int
     is_paired: bool = False
-    sources: Tensor | None = None
+    pairs: tuple[Tensor, Tensor] | None = None
     rule: str = ""
+
+    def attend_to(self, sources: Tensor | None) -> Lengths:
+        """As those of targets. Packed ones do not tell what each of them attends to."""
+        if sources is None or len(sources) != len(self.values):
+            return self
+        return self._replace(is_paired=True, pairs=(sources, self.values))
+
+    def join(self, sources: Lengths) -> Lengths:
+        """As those of targets, and with those of their sources."""
+        values = torch.cat([sources.values, self.values])
+        bound = max(sources.bound, self.bound)
+        return self.attend_to(sources.values)._replace(values=values, bound=bound, is_paired=True)
 
 
 def sequence_lengths(

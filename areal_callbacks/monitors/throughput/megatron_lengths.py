@@ -43,11 +43,8 @@ class MegatronLengths:
         self._shards = context_parallel_size
         self._names = names
 
-    def __call__(self, *args: Any, **kwargs: Any) -> list[Lengths]:
-        """The lengths of whole sequences, without a host sync; empty, with one message, if nothing tells them.
-
-        An encoder-decoder has two: of the sources, and of the targets with what each of them attends to.
-        """
+    def __call__(self, *args: Any, **kwargs: Any) -> Lengths | list[int]:
+        """The lengths of whole sequences, without a host sync; empty, with one message, if nothing tells them."""
         inputs = {**dict(zip(self._names or _guess_names(args, kwargs), args)), **kwargs}
         packed = inputs.get("packed_seq_params")
         group = getattr(packed, "cp_group", None) if getattr(packed, "local_cp_size", None) else None
@@ -59,9 +56,8 @@ class MegatronLengths:
             report_once(
                 "megatron:inputs", "the first pipeline stage is given no token ids: pass token_count_fn to count tokens"
             )
-        if len(found) == 2:
-            return [found[0]._replace(is_paired=True), found[1]._replace(is_paired=True, sources=found[0].values)]
-        return found
+            return []
+        return found[-1] if len(found) == 1 else found[1].join(found[0])
 
 
 def _guess_names(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[str]:

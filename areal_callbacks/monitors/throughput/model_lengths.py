@@ -16,7 +16,7 @@ _DECODER = "decoder_"
 _ENCODER = "encoder_"
 
 
-def model_lengths(call: ForwardCall) -> list[Lengths] | None:
+def model_lengths(call: ForwardCall) -> Lengths | None:
     """The lengths of what a model consumes: of one batch, or of those of an encoder and a decoder in one model.
 
     Returns:
@@ -25,46 +25,30 @@ def model_lengths(call: ForwardCall) -> list[Lengths] | None:
     inputs = call.inputs.named
     if inputs.get("encoder_hidden_states") is not None:
         lengths = _read(call, inputs, is_decoder=True)
-        return None if lengths is None else [_attend(lengths, _source_lengths(inputs))]
+        return None if lengths is None else lengths.attend_to(_source_lengths(inputs))
     if _is_pair(call):
-        return _read_both(call)
+        source, target = _read(call, _of_encoder(inputs)), _read(call, _of_decoder(inputs), is_decoder=True)
+        return None if source is None or target is None else target.join(source)
     lengths = _read(call, inputs)
     if lengths is None:  # a compiled module hides the model in it
         lengths = sequence_lengths(call.args, call.kwargs, config=call.entry.config)
-    return None if lengths is None else [lengths._replace(is_paired=any(map(_is_pair, _around(call))))]
+    return None if lengths is None else lengths._replace(is_paired=any(map(_is_pair, _around(call))))
 
 
-def outermost_lengths(call: ForwardCall) -> list[Lengths] | None:
+def outermost_lengths(call: ForwardCall) -> Lengths | None:
     """The lengths in the arguments of a call in which no model consumes text."""
-    lengths = sequence_lengths(call.args, call.kwargs, {ids.shape for _, ids in call.embedded}, call.entry.config)
-    return None if lengths is None else [lengths]
+    return sequence_lengths(call.args, call.kwargs, {ids.shape for _, ids in call.embedded}, call.entry.config)
 
 
-def batch_lengths(inputs: Mapping[str, Any]) -> list[Lengths] | None:
+def batch_lengths(inputs: Mapping[str, Any]) -> Lengths | None:
     """The lengths in the keyword arguments of a model."""
-    lengths = sequence_lengths((), inputs)
-    return None if lengths is None else [lengths]
+    return sequence_lengths((), inputs)
 
 
 def _read(call: ForwardCall, inputs: Mapping[str, Any], *, is_decoder: bool = False) -> Lengths | None:
     outer = list(_outer_inputs(call, is_decoder=is_decoder))
     batch = read_batch(inputs, outer, call.entry.config)
     return None if batch is None else lengths_of(batch)
-
-
-def _read_both(call: ForwardCall) -> list[Lengths] | None:
-    inputs = call.inputs.named
-    source, target = _read(call, _of_encoder(inputs)), _read(call, _of_decoder(inputs), is_decoder=True)
-    if source is None or target is None:
-        return None
-    return [source._replace(is_paired=True), _attend(target, source.values)]
-
-
-def _attend(target: Lengths, sources: Tensor | None) -> Lengths:
-    """Packed sequences do not tell what each of them attends to."""
-    if sources is None or len(sources) != len(target.values):
-        return target
-    return target._replace(is_paired=True, sources=sources)
 
 
 def _source_lengths(inputs: Mapping[str, Any]) -> Tensor | None:

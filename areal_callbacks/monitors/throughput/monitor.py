@@ -142,7 +142,7 @@ class ThroughputMonitor(Observer):
         self.host_counts = True
         self._take(lambda: lengths)
 
-    def _read(self, read: Callable[[Any], list[Lengths] | None], given: Any) -> None:
+    def _read(self, read: Callable[[Any], Lengths | None], given: Any) -> None:
         """A batch that raises when it is read costs the tokens of its interval."""
         self._has_read, self._runs_no_model = True, False
         self._sequences.add_read(attempt("throughput:batch", _UNREAD, read, given))
@@ -268,12 +268,7 @@ class ThroughputMonitor(Observer):
 
     def accumulate(self, reduced: Records) -> None:
         """Add a reduced interval to the totals."""
-        interval = Interval.of(reduced)
-        totals = self.totals
-        totals.tokens = None if interval.tokens is None or totals.tokens is None else totals.tokens + interval.tokens
-        totals.seconds += interval.seconds
-        totals.optimizer_steps += interval.optimizer_steps
-        totals.flops = None if interval.flops is None or totals.flops is None else totals.flops + interval.flops
+        self.totals.add(Interval.of(reduced))
 
     def derive(self, reduced: Records) -> dict[str, float]:
         """The metrics of a reduced interval, and of the run so far; none of an interval without training."""

@@ -67,21 +67,20 @@ class SequenceCounts:
         """Nothing was counted since :meth:`take`."""
         return self._alone.is_empty and self._paired.is_empty
 
-    def add_read(self, lengths: list[Lengths] | None) -> None:
+    def add_read(self, lengths: Lengths | None) -> None:
         """What a call was given; None if that could not be read."""
-        self.unreadable += lengths is None
-        for one in lengths or ():
-            self.rules.add(one.rule)
-            (self._paired if one.is_paired else self._alone).add(one)
-            if one.sources is not None:
-                self._pairs.add(one.sources, one.values)
+        if lengths is None:
+            self.unreadable += 1
+            return
+        self.rules.add(lengths.rule)
+        (self._paired if lengths.is_paired else self._alone).add(lengths)
+        if lengths.pairs is not None:
+            self._pairs.add(*lengths.pairs)
 
     def add(self, lengths: Any) -> bool:
         """What a host or a ``token_count_fn`` tells: :class:`Lengths`, integers, or an integer tensor; True."""
-        if isinstance(lengths, list) and all(isinstance(one, Lengths) for one in lengths):
-            self.add_read(lengths)
-        elif isinstance(lengths, Lengths):
-            self._alone.add(Lengths(lengths.values.detach().reshape(-1).clone(), lengths.bound))
+        if isinstance(lengths, Lengths):
+            self.add_read(lengths._replace(values=lengths.values.detach().reshape(-1).clone()))
         elif isinstance(lengths, Tensor):
             self._alone.add_unbounded(lengths)
         else:
