@@ -86,6 +86,8 @@ class FabricRun(Observer):
     def detach(self) -> None:
         self._patches.undo()
         self._sync.detach()
+        self._modules.clear()
+        self._optimizers.clear()
         self._exports.close()
 
     def _around_step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Generator[None]:

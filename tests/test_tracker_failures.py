@@ -154,8 +154,10 @@ print("training ended")
     assert done.returncode == 0, done.stderr
     assert "training ended" in done.stdout
     assert jsonl_rows(tmp_path / "full" / "trial") == {step: {"a": step / 2} for step in range(12)}
-    # Trackio and SwanLab say themselves what they could not keep; SwanLab's scalars still fit.
+    # Trackio and SwanLab say themselves what they could not keep of the series of 40 x 256 experts.
     assert done.stderr.count("TensorBoardWriter failed to write and is switched off: OSError") == 1
     assert done.stderr.count("WandbWriter failed to write and is switched off: OSError") == 1
     assert done.stderr.count("is switched off") == 2
-    assert swanlab_rows(tmp_path / "full") == {step: {"a": step / 2} for step in range(12)}
+    kept = {step: row["a"] for step, row in swanlab_rows(tmp_path / "full").items() if "a" in row}
+    assert kept.items() <= {step: step / 2 for step in range(12)}.items()
+    assert kept[0] == 0.0

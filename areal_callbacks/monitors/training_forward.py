@@ -42,16 +42,18 @@ class ForwardCall:
         inputs: the same by name; empty if it does not train.
         outer: the call that it is made in, if that is watched.
         consumed: what it, or a call inside it, has consumed.
+        sources: the lengths that an encoder in it has read, for the decoder that comes next.
         embedded: what was looked up in the embeddings of a model, but not in a call of it.
     """
 
-    __slots__ = ("args", "consumed", "embedded", "entry", "error", "inputs", "kwargs", "outer", "trains")
+    __slots__ = ("args", "consumed", "embedded", "entry", "error", "inputs", "kwargs", "outer", "sources", "trains")
 
     def __init__(
         self, entry: Entry, outer: ForwardCall | None, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, trains: bool
     ) -> None:
         self.entry, self.outer, self.trains = entry, outer, trains
         self.consumed: set[Kind] = set()
+        self.sources: torch.Tensor | None = None
         self.embedded: list[tuple[Entry, torch.Tensor]] = []
         self.error = sys.exc_info()[1]
         self.args, self.kwargs = (args, kwargs) if trains else ((), {})
@@ -127,7 +129,8 @@ class TrainingForward(Observer):
         if module._compiled_call_impl is None:
             self._attachments.hook(module.register_forward_pre_hook, self._before_eager, with_kwargs=True)
             self._attachments.hook(module.register_forward_hook, self._after_eager, always_call=True)
-            self._attachments.wrap(module, "compile", functools.partial(self._around_compile, module))
+            if type(module).__setattr__ is nn.Module.__setattr__:  # a wrapper hands attributes on to what it wraps
+                self._attachments.wrap(module, "compile", functools.partial(self._around_compile, module))
         else:
             self._stay_outside(entry)
 

@@ -176,3 +176,25 @@ def test_an_encoder_that_was_run_before_costs_its_tokens_but_not_the_pairs(tmp_p
     metrics = measure(model, tmp_path, batch)
     assert metrics["tokens"] == 3 + 5
     assert metrics["estimated_flops"] == estimate(7, 3) + estimate(5, 5)
+
+
+def test_padding_without_a_mask_is_left_out_of_pairs(tmp_path: Path) -> None:
+    """T5 begins its decoder inputs with the number of padding, which is a token there."""
+    model: Any = t5()
+    estimate: Any = get_flops_estimator(model.config, model_class=type(model).__name__)
+    metrics = measure(model, tmp_path, {"input_ids": IDS, "labels": LABELS})
+    assert metrics["tokens"] == 7 + 5 + 3 + 5
+    assert metrics["estimated_flops"] == estimate(7, 3) + estimate(5, 5)
+
+
+def test_an_encoder_that_is_called_before_its_decoder(tmp_path: Path) -> None:
+    model: Any = bart()
+    estimate: Any = get_flops_estimator(model.config, model_class=type(model).__name__)
+    metrics = track(model.train(), output_dir=str(tmp_path), report=False)
+    with metrics.step():
+        encoded = model.get_encoder()(**TEXT)
+        model(encoder_outputs=encoded, attention_mask=TEXT["attention_mask"], labels=LABELS).loss.backward()
+    exported = metrics.export(1).metrics
+    metrics.close()
+    assert exported["train_perf/tokens"] == 7 + 5 + 3 + 5
+    assert exported["train_perf/estimated_flops"] == estimate(7, 3) + estimate(5, 5)

@@ -30,8 +30,8 @@ def throughput() -> MonitorCase:
         monitor.end()
 
     def numbers(records: Records) -> dict[str, float]:
-        names = ("tokens", "estimated_flops", "optimizer_steps")
-        return {name: monitor.derive(records)[f"train_perf/{name}"] for name in names}
+        derived, names = monitor.derive(records), ("tokens", "estimated_flops", "optimizer_steps")
+        return {name: derived[f"train_perf/{name}"] for name in names if f"train_perf/{name}" in derived}
 
     return MonitorCase(monitor, model, train, numbers)
 

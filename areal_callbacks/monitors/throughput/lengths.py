@@ -115,4 +115,4 @@ def _count(mask: Tensor, has_numbers: bool) -> Tensor:
 
 def _is_zero_or_one(mask: Tensor) -> bool:
     """Known without a wait only of a mask on the host, where counting by numbers is slow."""
-    return mask.is_cpu and mask.numel() > 0 and int(mask.max()) <= 1
+    return type(mask) is Tensor and mask.is_cpu and mask.numel() > 0 and mask.numpy().max() <= 1

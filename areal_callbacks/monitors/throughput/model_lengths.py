@@ -25,14 +25,18 @@ def model_lengths(call: ForwardCall) -> Lengths | None:
     inputs = call.inputs.named
     if inputs.get("encoder_hidden_states") is not None:
         lengths = _read(call, inputs, is_decoder=True)
-        return None if lengths is None else lengths.attend_to(_source_lengths(inputs))
+        return None if lengths is None else lengths.attend_to(_source_lengths(call, inputs))
     if _is_pair(call):
         source, target = _read(call, _of_encoder(inputs)), _read(call, _of_decoder(inputs), is_decoder=True)
         return None if source is None or target is None else target.join(source)
     lengths = _read(call, inputs)
     if lengths is None:  # a compiled module hides the model in it
         lengths = sequence_lengths(call.args, call.kwargs, config=call.entry.config)
-    return None if lengths is None else lengths._replace(is_paired=any(map(_is_pair, _around(call))))
+    pair = next(filter(_is_pair, _around(call)), None)
+    if lengths is None or pair is None:
+        return lengths
+    pair.sources = lengths.values
+    return lengths._replace(is_paired=True)
 
 
 def outermost_lengths(call: ForwardCall) -> Lengths | None:
@@ -51,8 +55,11 @@ def _read(call: ForwardCall, inputs: Mapping[str, Any], *, is_decoder: bool = Fa
     return None if batch is None else lengths_of(batch)
 
 
-def _source_lengths(inputs: Mapping[str, Any]) -> Tensor | None:
+def _source_lengths(call: ForwardCall, inputs: Mapping[str, Any]) -> Tensor | None:
     hidden, mask = inputs["encoder_hidden_states"], inputs.get("encoder_attention_mask")
+    read = next((outer.sources for outer in _around(call) if outer.sources is not None), None)
+    if read is not None and isinstance(hidden, Tensor) and len(read) == len(hidden):
+        return read
     if isinstance(mask, Tensor) and mask.dim() == 2:
         return mask.count_nonzero(-1)
     if not isinstance(hidden, Tensor) or hidden.dim() != 3:

@@ -51,7 +51,10 @@ def _from_ends(batch: TokenBatch, starts: Tensor | None) -> Tensor | None:
         return None
     padding = batch.ids == batch.pad_id
     padding = padding if without_loss is None else padding & without_loss
-    return _ends(padding, starts) | _ends(padding.flip(-1), None).flip(-1)
+    ends = _ends(padding, starts)
+    if batch.is_decoder:  # which may begin with the number of padding
+        return ends
+    return ends | _ends(padding.flip(-1), None).flip(-1)
 
 
 def _from_restarts(batch: TokenBatch, starts: Tensor | None) -> Tensor | None:

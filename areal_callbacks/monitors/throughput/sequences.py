@@ -33,13 +33,14 @@ class Sequences(NamedTuple):
         return sum(length * count for length, count in self.lengths.items())
 
     def flops(self, estimator: Estimator) -> float | None:
-        """Their training FLOPs; None where the estimator is one of pairs and these are not all in pairs.
+        """Their training FLOPs; None where the estimator is one of pairs and none of these is in a pair.
 
         Raises:
             ValueError: the estimator returns no finite number.
         """
         if takes_pairs(estimator):
-            estimates = None if self.alone else [count * estimator(*pair) for pair, count in self.pairs.items()]
+            is_unpaired = self.alone and not self.pairs  # with pairs: an encoder that was called before its decoder
+            estimates = None if is_unpaired else [count * estimator(*pair) for pair, count in self.pairs.items()]
         else:
             estimates = [count * estimator(length) for length, count in self.lengths.items()]
         flops = None if estimates is None else sum(estimates)
