@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import itertools
 import os
 import sys
 import tempfile
@@ -27,6 +28,7 @@ from support.reports import collect_messages
 from support.tiny_megatron import Layout, Training, batches, build, forward_step, parallel
 
 from areal_callbacks import stats_tracker
+from areal_callbacks.core import meeting
 from areal_callbacks.core.types import Export
 from areal_callbacks.integrations import megatron
 
@@ -267,6 +269,13 @@ def record_everywhere(group: Any, layout: dict[str, Any]) -> dict[str, float]:
             return metrics.export(1).metrics
 
 
+def _of_all_ranks(places: list[Any]) -> list[Any]:
+    """In one order: a stage lacks places of another, and a rank that breaks alone leaves the others in a collective."""
+    of_ranks: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(of_ranks, places)
+    return list(dict.fromkeys(itertools.chain(*of_ranks)))
+
+
 def plant_everywhere(group: Any, variant: str, arguments: list[str], folder: str) -> list[Any]:
     """Let all that we do in a pretraining raise, kind by kind; [places, messages, same weights] of each training."""
     import pytest
@@ -287,13 +296,14 @@ def plant_everywhere(group: Any, variant: str, arguments: list[str], folder: str
             pretrain(None, variant, arguments, {"output_dir": folder}, install=measure)
         return torch.cat([parameter.detach().flatten() for chunk in chunks for parameter in chunk.parameters()])
 
-    patch = pytest.MonkeyPatch()
-    expected, places = weights(measure=False), discover(patch, weights)
-    kinds = [{place for place in places if place.kind == kind} for kind in ("wrap", "hook")]
-    results = []
-    for chosen in [*kinds, *({place} for place in places if place.kind in ("entry", "guarded"))]:
-        with planted(patch, chosen, "before"), collect_messages() as messages:
-            same = torch.equal(weights(), expected)
-        results.append([sorted(place.name for place in chosen), messages, same])
-        close_sessions()
+    patch, results = pytest.MonkeyPatch(), []
+    with pytest.MonkeyPatch.context() as impatient:
+        impatient.setattr(meeting, "PATIENCE", 0.3)
+        expected, places = weights(measure=False), _of_all_ranks(discover(patch, weights))
+        kinds = [{place for place in places if place.kind == kind} for kind in ("wrap", "hook")]
+        for chosen in [*kinds, *({place} for place in places if place.kind in ("entry", "guarded"))]:
+            with planted(patch, chosen, "before"), collect_messages() as messages:
+                same = torch.equal(weights(), expected)
+            results.append([sorted(place.name for place in chosen), messages, same])
+            close_sessions()
     return results
