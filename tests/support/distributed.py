@@ -20,7 +20,7 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -140,7 +140,7 @@ def _serve(pipe: Any, rank: int, world: int, port: int) -> None:
                 answer = False, function(dist.new_group(), *args)
             except BaseException:
                 answer = True, traceback.format_exc()
-            _destroy_subgroups()
+            destroy_groups(kept=[dist.group.WORLD])
             pipe.send((*answer, _count_threads()))
 
 
@@ -153,15 +153,19 @@ def _count_threads() -> int:
     return len(list(tasks.iterdir())) if tasks.is_dir() else 0
 
 
-def _destroy_subgroups() -> None:
-    """Those of a job that is over."""
+def list_groups() -> list[Any]:
+    """The process groups that there are."""
     import torch.distributed as dist
 
-    if not dist.is_initialized():
-        return
-    default = dist.group.WORLD
-    for group in list(dist.distributed_c10d._world.pg_map):
-        if group is not default:
+    return list(dist.distributed_c10d._world.pg_map)
+
+
+def destroy_groups(kept: Collection[Any]) -> None:
+    """Destroy all others: those of a job, or of a layout, that is over."""
+    import torch.distributed as dist
+
+    for group in list_groups():
+        if not any(group is one for one in kept):
             dist.destroy_process_group(group)
 
 

@@ -12,11 +12,13 @@ with parallel(layout):
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from support.distributed import destroy_groups, list_groups
 from torch import Tensor, nn
 
 EXPERTS, TOP_K, VOCABULARY, LENGTH, ROWS, MICRO_BATCHES = 8, 2, 64, 16, 2, 4
@@ -55,6 +57,8 @@ def parallel(layout: Layout) -> Iterator[None]:
     from megatron.core.transformer.moe import moe_utils
     from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 
+    gc.collect()  # models of an earlier layout are in cycles, and hold its groups and their threads
+    before = list_groups()
     parallel_state.initialize_model_parallel(
         layout.tp,
         layout.pp,
@@ -69,6 +73,7 @@ def parallel(layout: Layout) -> Iterator[None]:
         yield
     finally:
         parallel_state.destroy_model_parallel()
+        destroy_groups(kept=before)
         moe_utils.get_moe_layer_wise_logging_tracker().clear()  # sized for the layers of the last model
         MTPLossLoggingHelper.tracker.clear()
 
