@@ -12,6 +12,7 @@ import pytest
 import torch
 from datasets import Dataset
 from support.recount import routed_of, train_and_recount, written_loads, written_sum
+from support.short_training import COMMON
 from support.tiny_trainer import fresh_accelerator
 from transformers import Qwen3MoeForSequenceClassification
 from trl import (
@@ -32,16 +33,6 @@ from areal_callbacks.integrations.transformers import AReaLMetricsCallback
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # TRL's experimental parts warn that they are
 
-COMMON: dict[str, Any] = {
-    "max_steps": 2,
-    "per_device_train_batch_size": 4,
-    "logging_steps": 1,
-    "save_strategy": "no",
-    "report_to": "none",
-    "use_cpu": True,
-    "bf16": False,
-    "dataloader_pin_memory": False,
-}
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
 

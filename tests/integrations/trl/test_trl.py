@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 from datasets import Dataset
+from support.short_training import COMMON
 from support.tiny_trainer import fresh_accelerator
 from trl import DPOConfig, DPOTrainer, RLOOConfig, RLOOTrainer, SFTConfig, SFTTrainer
 
@@ -20,17 +21,6 @@ pytestmark = [
     # TRL calls Transformers under the older names.
     pytest.mark.filterwarnings("ignore:`(is_)?gradient_checkpointing(_enable|_disable)?` is deprecated:FutureWarning"),
 ]
-
-COMMON = {
-    "max_steps": 2,
-    "per_device_train_batch_size": 4,
-    "logging_steps": 1,
-    "save_strategy": "no",
-    "report_to": "none",
-    "use_cpu": True,
-    "bf16": False,
-    "dataloader_pin_memory": False,
-}
 
 
 @pytest.fixture(autouse=True)
