@@ -59,10 +59,17 @@ class ForwardCall:
         self.args, self.kwargs = (args, kwargs) if trains else ((), {})
         self.inputs = read_inputs(entry.names, args, kwargs) if trains else Inputs({})
 
+    def around(self) -> Iterator[ForwardCall]:
+        """The calls that it is made in, the innermost first."""
+        outer = self.outer
+        while outer is not None:
+            yield outer
+            outer = outer.outer
+
     def with_outer(self) -> dict[str, Any]:
         """The inputs by name, with those of the calls around it that it was not given."""
-        outer = {} if self.outer is None else self.outer.with_outer()
-        return {**outer, **{name: value for name, value in self.inputs.named.items() if value is not None}}
+        calls = reversed([self, *self.around()])
+        return {name: value for call in calls for name, value in call.inputs.named.items() if value is not None}
 
 
 class TrainingForward(Observer):
@@ -210,10 +217,9 @@ class TrainingForward(Observer):
         return self._call if again is None else again.outer
 
     def _open_calls(self) -> Iterator[ForwardCall]:
-        call = self._call
-        while call is not None:
-            yield call
-            call = call.outer
+        if self._call is not None:
+            yield self._call
+            yield from self._call.around()
 
     def _leave(self, entry: Entry) -> None:
         call = next((call for call in self._open_calls() if call.entry is entry), None)

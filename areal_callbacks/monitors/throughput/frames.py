@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-import torch
 from torch import Tensor
 
 _SOUND = ("input_features", "input_values")
@@ -28,7 +27,7 @@ class FrameCounter:
     def __init__(self) -> None:
         self.has_seen = False
         self._host = 0
-        self._waiting: list[Tensor] = []
+        self._on_device: Tensor | None = None
 
     def add(self, inputs: Mapping[str, Any], config: Any = None) -> None:
         """The inputs of one training call of a model with this configuration."""
@@ -41,13 +40,14 @@ class FrameCounter:
         if mask is None:
             self._host += len(sound) * _count_frames(sound, config)
         else:
-            self._waiting.append(mask.count_nonzero())
+            frames = mask.count_nonzero()
+            self._on_device = frames if self._on_device is None else self._on_device.to(frames.device) + frames
 
     def take(self) -> int:
         """Frames since the last call; copies from the device."""
         frames, self._host = self._host, 0
-        frames += int(torch.stack(self._waiting).sum()) if self._waiting else 0
-        self._waiting.clear()
+        if self._on_device is not None:
+            frames, self._on_device = frames + int(self._on_device), None
         return frames
 
 

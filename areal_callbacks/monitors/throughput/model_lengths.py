@@ -32,7 +32,7 @@ def model_lengths(call: ForwardCall) -> Lengths | None:
     lengths = _read(call, inputs)
     if lengths is None:  # a compiled module hides the model in it
         lengths = sequence_lengths(call.args, call.kwargs, config=call.entry.config)
-    pair = next(filter(_is_pair, _around(call)), None)
+    pair = next(filter(_is_pair, call.around()), None)
     if lengths is None or pair is None:
         return lengths
     pair.sources = lengths.values
@@ -57,7 +57,7 @@ def _read(call: ForwardCall, inputs: Mapping[str, Any], *, is_decoder: bool = Fa
 
 def _source_lengths(call: ForwardCall, inputs: Mapping[str, Any]) -> Tensor | None:
     hidden, mask = inputs["encoder_hidden_states"], inputs.get("encoder_attention_mask")
-    read = next((outer.sources for outer in _around(call) if outer.sources is not None), None)
+    read = next((outer.sources for outer in call.around() if outer.sources is not None), None)
     if read is not None and isinstance(hidden, Tensor) and len(read) == len(hidden):
         return read
     if isinstance(mask, Tensor) and mask.dim() == 2:
@@ -67,20 +67,13 @@ def _source_lengths(call: ForwardCall, inputs: Mapping[str, Any]) -> Tensor | No
     return torch.full((len(hidden),), hidden.shape[1], dtype=torch.long, device=hidden.device)
 
 
-def _around(call: ForwardCall) -> Iterator[ForwardCall]:
-    outer = call.outer
-    while outer is not None:
-        yield outer
-        outer = outer.outer
-
-
 def _outer_inputs(call: ForwardCall, *, is_decoder: bool) -> Iterator[Mapping[str, Any]]:
     """What the calls around this one were given, the innermost first, by the names of a model of its own.
 
     In an encoder-decoder the labels are those of the decoder's tokens.
     """
     is_pair = False
-    for outer in _around(call):
+    for outer in call.around():
         is_pair = is_pair or _is_pair(outer)
         inputs = outer.inputs.named
         if is_decoder and is_pair:
