@@ -12,6 +12,8 @@ from support.megatron_runs import JOBS, TOKENS, Run
 
 pytestmark = pytest.mark.slow
 
+PLANTS = JOBS.with_name("megatron_plants.py")
+
 
 BROKEN = {
     "training": "everything of ours raises, in a `pretrain` whose functions are replaced",
@@ -23,7 +25,7 @@ SAME = "the training ends with the same weights"
 @faults({variant: Fault("Megatron", broken, SAME) for variant, broken in BROKEN.items()})
 def test_whatever_raises_costs_messages_and_no_weight(ranks: Ranks, tmp_path: Path, case: str) -> None:
     line = ["--pipeline-model-parallel-size", "2", "--train-iters", "3", "--log-interval", "1"]
-    for results in ranks.run_from(JOBS, "plant_everywhere", case, line, str(tmp_path)):
+    for results in ranks.run_from(PLANTS, "plant_everywhere", case, line, str(tmp_path)):
         assert len(results) > 5
         assert [places for places, _, same in results if not same] == []
         assert [places for places, messages, _ in results if places and not messages] == []
