@@ -18,7 +18,7 @@ HOST_TOOLS := pytest pytest-timeout pytest-xdist hypothesis datasets jsonargpars
 FUZZ_SECONDS ?= 60
 PEERS_SECONDS ?= 3600
 
-.PHONY: demo test recount test-min test-max peers fuzz check format bench clean
+.PHONY: demo test recount test-min test-max peers fuzz check docs format bench clean
 
 $(PY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
@@ -72,6 +72,11 @@ check: $(VENV)/.test
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	$(MAKE) --no-print-directory docs
+
+# The site, in build/site; a warning is an error.
+docs: $(VENV)/.test
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
 
 format: $(VENV)/.test
 	$(VENV)/bin/ruff check --fix .
