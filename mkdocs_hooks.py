@@ -1,4 +1,4 @@
-"""Puts what the pages link to outside of ``docs/`` into the site, so that every link leads somewhere without a network."""
+"""Puts what the pages link to outside of ``docs/`` into the site: every link leads somewhere without a network."""
 
 from __future__ import annotations
 

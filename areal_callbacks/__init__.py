@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from areal_callbacks.ppo.clip import Clip
     from areal_callbacks.ppo.diagnostics import PolicyDiagnostics
     from areal_callbacks.ppo.update import PolicyUpdate
+    from areal_callbacks.report.shown import show_report
     from areal_callbacks.session import MetricsSession
     from areal_callbacks.stats_logger import StatsLogger
     from areal_callbacks.topology import Topology
@@ -46,6 +47,7 @@ __all__ = [
     "read_metrics",
     "register_flops_estimator",
     "register_router_contract",
+    "show_report",
     "split_expert_loads",
     "stats_tracker",
     "track",
@@ -68,6 +70,7 @@ _HOMES = {
     "read_metrics": "writers.jsonl",
     "register_flops_estimator": "flops.registry",
     "register_router_contract": "monitors.moe_balance.contracts",
+    "show_report": "report.shown",
     "split_expert_loads": "core.flat_loads",
     "track": "integrations.fsdp",
 }

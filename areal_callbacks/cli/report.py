@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from areal_callbacks.core.file_names import REPORT_FILE
-from areal_callbacks.report import build_report, find_metrics
+from areal_callbacks.report import show_report
 
 
 @click.command("report")
@@ -30,11 +29,9 @@ def command(
     compared in one report.
     """
     try:
-        if output is None:
-            output = find_metrics(paths[0]).parent / REPORT_FILE if len(paths) == 1 else Path(REPORT_FILE)
-        build_report(paths, output, names=names or None, every_training=every_training)
+        report = show_report(*paths, output=output, names=names or None, every_training=every_training)
     except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error
-    click.echo(output)
+    click.echo(report.path)
     if show:
-        click.launch(output.resolve().as_uri())
+        click.launch(report.path.resolve().as_uri())

@@ -2,6 +2,7 @@
 
 from areal_callbacks.report.build import build_report
 from areal_callbacks.report.locate import find_metrics
+from areal_callbacks.report.shown import Report, show_report
 from areal_callbacks.report.writer import ReportWriter
 
-__all__ = ["ReportWriter", "build_report", "find_metrics"]
+__all__ = ["Report", "ReportWriter", "build_report", "find_metrics", "show_report"]

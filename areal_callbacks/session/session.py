@@ -22,6 +22,7 @@ from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import Export, Run
 from areal_callbacks.flops.registry import Estimator
 from areal_callbacks.monitors.throughput.optimizer_steps import list_optimizers
+from areal_callbacks.report.shown import Report, show_report
 from areal_callbacks.safety.door import attempt, guarded_entry
 from areal_callbacks.session import open_sessions
 from areal_callbacks.session.exporter import Exporter
@@ -207,6 +208,14 @@ class MetricsSession(StepEvents):
     def _take_recorded(self) -> Records:
         own = self.tracker.collect()
         return pool_grouped([own, stats_tracker.collect_all()]) if open_sessions.first() is self else own
+
+    def report(self) -> Report:
+        """Build the report of what this process has written so far, for a notebook to show inline; on the writer rank.
+
+        Raises:
+            ValueError: nothing was exported yet.
+        """
+        return show_report(self.output_dir)
 
     def start_from(self, progress: int) -> None:
         """The host tells, before the first export, where it begins: 0 is a fresh training, else it continues one."""
