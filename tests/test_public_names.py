@@ -48,7 +48,8 @@ def test_every_public_name_has_one_section_of_the_reference() -> None:
 def test_the_reference_shows_real_arguments(name: str) -> None:
     for arguments in re.findall(rf"`{name}\(([^`]*)\)`", SECTIONS[name]):
         shown = ast.parse(f"def f({arguments}): ...").body[0].args
-        names = [one.arg for one in (*shown.posonlyargs, *shown.args, *shown.kwonlyargs, *filter(None, [shown.kwarg]))]
+        every = [*shown.posonlyargs, *shown.args, shown.vararg, *shown.kwonlyargs, shown.kwarg]
+        names = [one.arg for one in every if one is not None]
         assert names == list(inspect.signature(getattr(areal_callbacks, name)).parameters)
 
 
