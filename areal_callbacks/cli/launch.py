@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,7 +15,7 @@ from typing import Any
 
 import click
 
-from areal_callbacks.config import ENVIRONMENT_VARIABLE, MetricsConfig
+from areal_callbacks.config import MetricsConfig
 from areal_callbacks.config.files import Layer, expect_mapping, read_environment, read_yaml
 
 SECTION = "areal_callbacks"
@@ -34,10 +33,8 @@ _DESCRIPTION = (
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(arguments: tuple[str, ...]) -> None:
     """Run accelerate launch with the metrics of a section in its config."""
-    try:
-        from accelerate.utils import patch_environment
-    except ImportError as error:
-        raise click.ClickException(f"{error}: pip install 'areal-callbacks[accelerate]'") from error
+    from areal_callbacks.run.environment import observed_processes
+
     options = parse_options(list(arguments))
     own = vars(options).pop("areal_config")
     try:
@@ -46,10 +43,7 @@ def command(arguments: tuple[str, ...]) -> None:
         settings = read_settings(section, own)
     except ValueError as error:
         raise click.ClickException(str(error)) from error
-    if not options.no_python:
-        target = [*(["-m"] if options.module else []), options.training_script, *options.training_script_args]
-        options.module, options.training_script, options.training_script_args = True, "areal_callbacks.run", target
-    with patch_environment(**{ENVIRONMENT_VARIABLE: json.dumps(settings)}), ExitStack() as stack:
+    with observed_processes(settings), ExitStack() as stack:
         if section is not None:
             options.config_file = stack.enter_context(_write(document))
         _launch(options)
@@ -57,8 +51,10 @@ def command(arguments: tuple[str, ...]) -> None:
 
 def parse_options(arguments: list[str]) -> Any:
     """Accelerate's own parser, so that options and script are told apart as it does, with one option of ours."""
-    from accelerate.commands.launch import launch_command_parser
-
+    try:
+        from accelerate.commands.launch import launch_command_parser
+    except ImportError as error:
+        raise click.ClickException(f"{error}: pip install 'areal-callbacks[accelerate]'") from error
     sys.argv = ["accelerate", "launch", *arguments]  # its help looks there
     parser = launch_command_parser()
     parser.prog, parser.description = "areal-callbacks launch", _DESCRIPTION

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import os
 import sys
 import weakref
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 from areal_callbacks.config import MetricsConfig
+from areal_callbacks.run.after_import import AfterImport
+from areal_callbacks.run.marks import mark_training
 from areal_callbacks.safety.door import attempt
 from areal_callbacks.safety.patches import Patches
 
@@ -23,24 +23,33 @@ _added: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def observe_frameworks() -> None:
-    """Observe every trainer and accelerator that is made in this process from now on, and Megatron-LM's ``pretrain``.
+    """Observe the trainers, accelerators and Fabrics that are made in this process from now on, and Megatron-LM.
+
+    Calling it again does nothing.
 
     Raises:
         ValueError: a bad ``AREAL_CALLBACKS``, before anything runs.
     """
     MetricsConfig.from_environment()
+    if _is_observing():
+        return
     for name, observe in _FRAMEWORKS.items():
+        observe_safely = partial(_attempt, name, observe)
         if name in sys.modules:
-            _attempt(name, observe, sys.modules[name])
+            observe_safely(sys.modules[name])
         else:
-            sys.meta_path.insert(0, _AfterImport(name, observe))
+            sys.meta_path.insert(0, AfterImport(name, observe_safely))
 
 
 def stop_observing() -> None:
     """Undo :func:`observe_frameworks` for what is made from now on."""
     _patches.undo()
     _undo.close()
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _AfterImport)]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, AfterImport)]
+
+
+def _is_observing() -> bool:
+    return len(_patches) > 0 or any(isinstance(finder, AfterImport) for finder in sys.meta_path)
 
 
 def _attempt(name: str, action: Callable[..., None], *args: Any) -> None:
@@ -100,6 +109,18 @@ def _add_to_lightning(trainer: Any) -> None:
         trainer.callbacks.insert(0, AReaLMetricsCallback())  # checkpoint callbacks stay last
 
 
+def _observe_fabric(module: ModuleType) -> None:
+    _after_init(module.Fabric, "fabric", _add_to_fabric)
+
+
+def _add_to_fabric(fabric: Any) -> None:
+    from areal_callbacks.integrations.lightning import AReaLFabricCallback, AReaLMetricsCallback
+
+    ours = (AReaLFabricCallback, AReaLMetricsCallback)
+    if not any(isinstance(callback, ours) for callback in fabric._callbacks):
+        fabric._callbacks.append(AReaLFabricCallback())
+
+
 def _observe_megatron(module: ModuleType) -> None:
     if os.environ.get("ACCELERATE_USE_MEGATRON_LM", "").lower() == "true":
         return  # Accelerate's engine calls some of these functions in a loop of its own
@@ -109,12 +130,24 @@ def _observe_megatron(module: ModuleType) -> None:
     _undo.callback(uninstall)
 
 
+def _observe_sessions(module: ModuleType) -> None:
+    _patches.wrap(module.MetricsSession, "attach", _around_attach)
+
+
+def _around_attach(*args: Any, **kwargs: Any) -> Generator[None]:  # noqa: ARG001
+    yield
+    mark_training()
+
+
 _FRAMEWORKS: dict[str, Callable[[ModuleType], None]] = {
     "accelerate.accelerator": _observe_accelerate,
     "transformers.trainer": _observe_transformers,
     "megatron.training.training": _observe_megatron,
     "lightning.pytorch.trainer.trainer": _observe_lightning,
     "pytorch_lightning.trainer.trainer": _observe_lightning,
+    "lightning.fabric.fabric": _observe_fabric,
+    "lightning_fabric.fabric": _observe_fabric,
+    "areal_callbacks.session.session": _observe_sessions,
 }
 
 
@@ -127,38 +160,3 @@ def _trainer_is_calling() -> bool:
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False
-
-
-class _AfterImport(importlib.abc.MetaPathFinder):
-    """Calls a function with a module right after its first import."""
-
-    def __init__(self, name: str, observe: Callable[[ModuleType], None]) -> None:
-        self._name = name
-        self._observe = observe
-        self._is_searching = False
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self._name or self._is_searching:
-            return None
-        self._is_searching = True
-        try:
-            spec = importlib.util.find_spec(fullname)
-        finally:
-            self._is_searching = False
-        if spec is not None and spec.loader is not None:
-            self._follow(spec.loader)
-        return spec
-
-    def _follow(self, loader: Any) -> None:
-        execute = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            del loader.exec_module
-            execute(module)
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
-                _attempt(self._name, self._observe, module)
-
-        loader.exec_module = exec_module

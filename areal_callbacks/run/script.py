@@ -4,8 +4,8 @@
     AREAL_CALLBACKS='{"moe_balance": true, "every": 10}' python -m areal_callbacks.run train.py
     torchrun --nproc-per-node 8 -m areal_callbacks.run pretrain_gpt.py --its-own flags
 
-Accelerate loops, Hugging Face and Lightning Trainers and Megatron-LM's ``pretrain`` are observed, each once, as the
-environment variable ``AREAL_CALLBACKS`` configures. Frameworks that the script does not import are not imported.
+The older form of ``areal-callbacks run -- python train.py``: this process is the script's, and the processes that it
+starts are observed, too, as the environment variable ``AREAL_CALLBACKS`` configures.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import io
 import os
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType
 
 from areal_callbacks.run.autoload import observe_frameworks
+from areal_callbacks.run.environment import observed_processes
 
 USAGE = "usage: python -m areal_callbacks.run [-m] script_or_module [arguments ...]"
 
@@ -42,11 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         observe_frameworks()
     except ValueError as error:
         raise SystemExit(f"areal_callbacks: {error}") from None
+    begin = _find_module(target[0]) if as_module else _find_script(target[0])
     sys.argv = target
-    if as_module:
-        _run_module(target[0])
-    else:
-        run_script(target[0])
+    with observed_processes():
+        begin()
 
 
 def run_script(path: str) -> None:
@@ -57,19 +58,27 @@ def run_script(path: str) -> None:
     Raises:
         SystemExit: the script cannot be read; else whatever it raises.
     """
+    _find_script(path)()
+
+
+def _find_script(path: str) -> Callable[[], object]:
     _put_first(str(Path(path).resolve().parent))
     path = os.path.abspath(path)
     code = _compile(path)
     module = ModuleType("__main__")
     module.__file__ = path
-    sys.modules["__main__"] = module
-    exec(code, vars(module))
+
+    def begin() -> None:
+        sys.modules["__main__"] = module
+        exec(code, vars(module))
+
+    return begin
 
 
-def _run_module(name: str) -> None:
+def _find_module(name: str) -> Callable[[], object]:
     if not _exists(name):
         raise SystemExit(f"areal_callbacks.run: No module named {name}")
-    runpy.run_module(name, run_name="__main__", alter_sys=True)
+    return partial(runpy.run_module, name, run_name="__main__", alter_sys=True)
 
 
 def _exists(module: str) -> bool:

@@ -90,7 +90,7 @@ class TestScripts:
         done = command("--config_file", write_config(place), "nope.py")
         assert done.returncode == 1
         assert "Traceback" not in done.stderr
-        assert f"can't open file: [Errno 2] No such file or directory: '{place}/nope.py'" in done.stderr
+        assert f"can't open file '{place}/nope.py': [Errno 2] No such file or directory" in done.stderr
         assert done.stderr.splitlines()[-1].startswith("Error: Command ")
 
     def test_a_rank_that_fails_is_torchs_report_without_a_traceback(self, place, command):

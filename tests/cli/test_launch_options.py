@@ -48,8 +48,8 @@ class TestWhatIsPassedOn:
         assert options.config_file == path
         assert text == (place / path).read_text()
         assert settings == MetricsConfig().to_dict()
-        assert (options.module, options.training_script) == (True, "areal_callbacks.run")
-        assert options.training_script_args == ["loop.py", "--x"]
+        assert (options.training_script, options.training_script_args) == ("loop.py", ["--x"])
+        assert not options.module
 
     def test_the_section_is_taken_out_of_a_copy(self, given, place):
         path = write_config(place, {"every": 5}, main_process_port=1234, fsdp_config={"fsdp_version": 2})
@@ -78,7 +78,8 @@ class TestWhatIsPassedOn:
     def test_modules_and_programs_that_are_no_python(self, given, place):
         path = write_config(place)
         module, _, _ = given("--config_file", path, "-m", "package.train", "-m", "x")
-        assert module.training_script_args == ["-m", "package.train", "-m", "x"]
+        assert module.module
+        assert (module.training_script, module.training_script_args) == ("package.train", ["-m", "x"])
         program, _, settings = given("--config_file", path, "--no_python", "./train.sh", "x")
         assert not program.module
         assert [program.training_script, *program.training_script_args] == ["./train.sh", "x"]

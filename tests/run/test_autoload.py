@@ -103,11 +103,32 @@ def test_a_lightning_trainer_gets_its_callback_first_and_once(tmp_path):
 
 
 @pytest.mark.usefixtures("observed")
+def test_a_fabric_without_callbacks_gets_ours_and_one_of_its_own_stays_the_only_one():
+    from lightning.fabric import Fabric
+
+    from areal_callbacks.integrations.lightning import AReaLFabricCallback
+
+    (callback,) = Fabric(accelerator="cpu", devices=1)._callbacks
+    assert isinstance(callback, AReaLFabricCallback)
+    assert callback.config.every == 7
+    own = AReaLFabricCallback(every=2)
+    assert Fabric(accelerator="cpu", devices=1, callbacks=own)._callbacks == [own]
+
+
+@pytest.mark.usefixtures("observed")
+def test_observing_twice_is_once(tmp_path):
+    observe_frameworks()
+    assert len(ours(trainer(tmp_path))) == 1
+    stop_observing()
+    assert ours(trainer(tmp_path)) == []
+
+
+@pytest.mark.usefixtures("observed")
 def test_nothing_is_observed_afterwards(tmp_path):
     stop_observing()
     assert not is_enabled(Accelerator(cpu=True))
     assert ours(trainer(tmp_path)) == []
-    assert not any(isinstance(finder, autoload._AfterImport) for finder in sys.meta_path)
+    assert not any(isinstance(finder, autoload.AfterImport) for finder in sys.meta_path)
 
 
 def test_a_bad_configuration_is_an_error_before_anything_is_touched(monkeypatch):

@@ -1,0 +1,1 @@
+"""The folder that stands first on ``PYTHONPATH`` of every process below ``areal-callbacks run``."""
