@@ -135,9 +135,14 @@ class Topology:
         return 1 if self.world is None else dist.get_world_size(self.world)
 
     @property
+    def rank(self) -> int:
+        """This rank in ``world``."""
+        return 0 if self.world is None else dist.get_rank(self.world)
+
+    @property
     def is_writer(self) -> bool:
         """Whether this rank writes."""
-        return self.world is None or dist.get_rank(self.world) == self.writer_rank
+        return self.world is None or self.rank == self.writer_rank
 
 
 def default_world() -> ProcessGroup | None:

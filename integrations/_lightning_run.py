@@ -61,8 +61,15 @@ class LightningRun(Observer):
         include_calls(
             self._patches, strategy, "batch_to_device", self.session.included, lambda _: module.trainer.training
         )
+        for owner, name in ((self.trainer.fit_loop.epoch_loop.val_loop, "run"), (self.trainer, "save_checkpoint")):
+            self._patches.wrap(owner, name, self._around_pause)
         for earlier in _callbacks_before(callback, self.trainer.callbacks):  # an exception there would hide ours
             self._patches.wrap(earlier, "on_exception", self._end_on_error)
+
+    def _around_pause(self, *args: Any, **kwargs: Any) -> Generator[None]:
+        """Validation and saving are no waiting for data."""
+        with self.session.excluded():
+            yield
 
     def _end_on_error(self, *args: Any, **kwargs: Any) -> Generator[None]:
         try:
@@ -120,7 +127,8 @@ class LightningRun(Observer):
         """
         due_at, self._due_at = self._due_at, None
         export = None if due_at is None else self._events.export(due_at, metrics)
-        yield None if export is None else Call(({**metrics, **export.metrics}, *args), kwargs)
+        with self.session.excluded():
+            yield None if export is None else Call(({**metrics, **export.metrics}, *args), kwargs)
 
 
 def _callbacks_before(callback: object, callbacks: list[Any]) -> list[Any]:

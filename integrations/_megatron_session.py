@@ -77,8 +77,13 @@ class MegatronSession(MetricsSession):
             self._patches.wrap(RerunDataIterator, "__next__", self._around_next)
 
     def _around_next(self, iterator: Any) -> Generator[None]:
-        with self.excluded():
+        with self.waiting():
             yield
+
+    def end(self) -> None:
+        """A training step ends; batches are fetched inside of the steps, so that no other time waits for them."""
+        super().end()
+        self.forget_wait()
 
     def close(self) -> None:
         self._patches.undo()
@@ -97,7 +102,7 @@ class _Unmeasured:
         return self
 
     def __next__(self) -> Any:
-        with self._session.excluded():
+        with self._session.waiting():
             return next(self._iterator)
 
     def __getattr__(self, name: str) -> Any:

@@ -104,6 +104,7 @@ class TransformersRun(Observer):
             (trainer, "_evaluate"),
         ]:
             wrap(owner, name, self._end_on_error)
+        wrap(trainer, "_evaluate", self._around_evaluation)
         wrap(trainer, "_finalize_training", self._around_finalize)
         wrap(handler, "on_train_end", self._around_train_end)
 
@@ -114,6 +115,10 @@ class TransformersRun(Observer):
             yield
         finally:
             self._is_fetching = False
+
+    def _around_evaluation(self, *args: Any, **kwargs: Any) -> Generator[None]:
+        with self.session.excluded():
+            yield
 
     def _end_on_error(self, *args: Any, **kwargs: Any) -> Generator[None]:
         try:
@@ -136,7 +141,8 @@ class TransformersRun(Observer):
         Every rank is here: the Trainer itself gathers its FLOPs from all of them when it saves.
         """
         self._events.reduce(self.trainer.state.global_step)
-        yield
+        with self.session.excluded():
+            yield
 
     def _around_finalize(self, *args: Any, **kwargs: Any) -> Generator[None]:
         """The tail interval joins the row of ``train_runtime``, with what a last evaluation recorded."""
@@ -166,7 +172,8 @@ class TransformersRun(Observer):
             state.log_history[-1].update(metrics)
         self._own_names = frozenset(metrics)
         try:
-            yield Call((args, state, control, {**logs, **metrics}), kwargs)
+            with self.session.excluded():
+                yield Call((args, state, control, {**logs, **metrics}), kwargs)
         finally:
             self._own_names = frozenset()
 

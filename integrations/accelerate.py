@@ -253,6 +253,8 @@ class AcceleratorMetrics(Observer):
 
     def _save_totals(self, models: list[nn.Module], weights: list[Any], output_dir: str) -> None:
         """Without an export: other ranks may not save."""
+        if self._run is not None:
+            self._run.session.forget_wait()
         if self._run is not None and self._accelerator.is_main_process:
             self._run.keep()
             SavedTotals(Path(output_dir, TOTALS_FILE)).write(self._run.session.state_dict())

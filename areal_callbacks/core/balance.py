@@ -18,6 +18,32 @@ def max_over_ideal(counts: Sequence[int]) -> float:
     return max(counts) * len(counts) / total if total else 0.0
 
 
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value below which ``share`` of the others lie, between two of them by linear interpolation, as in NumPy.
+
+    Args:
+        values: at least one, in any order.
+        share: 0 for the smallest, 1 for the largest.
+    """
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    below = min(int(place), len(ordered) - 2) if len(ordered) > 1 else 0
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def count_starved(counts: Sequence[int]) -> int:
+    """Experts with less than a tenth of the ideal load, dead ones among them; 0 for an empty layer.
+
+    With a tenth of the tokens an expert gets a tenth of the gradients of its equals.
+
+    Args:
+        counts: assignments per expert.
+    """
+    total = sum(counts)
+    return sum(10 * count * len(counts) < total for count in counts)
+
+
 def load_percentages(counts: Sequence[int]) -> list[float]:
     """``100 * c / sum(c)`` of every expert; zeros for an empty layer.
 

@@ -47,6 +47,11 @@ class LayerLoads(NamedTuple):
         return int((self.counts == 0).sum()) if bool(self.counts.any()) else 0
 
     @property
+    def starved_experts(self) -> int:
+        """Experts with less than a tenth of the ideal load, dead ones among them; 0 for an empty layer."""
+        return balance.count_starved(self.counts.tolist())
+
+    @property
     def coefficient_of_variation(self) -> float:
         """Population standard deviation of the counts over their mean; 0 for an empty layer."""
         mean = float(self.counts.double().mean())

@@ -9,6 +9,7 @@ MAX_OVER_IDEAL_MAX = f"{MOE_BALANCE}/{MAX_OVER_IDEAL}_max"
 MAX_OVER_IDEAL_MEAN = f"{MOE_BALANCE}/{MAX_OVER_IDEAL}_mean"
 WORST_LAYER = f"{MOE_BALANCE}/worst_layer"
 DEAD_EXPERTS = f"{MOE_BALANCE}/dead_experts"
+STARVED_EXPERTS = f"{MOE_BALANCE}/starved_experts"
 
 EXPERT_LOADS = f"{MOE_BALANCE}/expert_loads"
 """The table, heat map or image of the expert loads."""

@@ -19,10 +19,13 @@ from areal_callbacks.safety.hooks import Attachments
 
 
 class ForwardListener(Protocol):
-    """Told about training forwards."""
+    """Told about forwards."""
 
     def on_forward(self, module: nn.Module) -> None:
         """A training forward of this module begins."""
+
+    def on_untrained_forward(self) -> None:
+        """A forward begins that does not train: evaluation, generation."""
 
     def on_consumed(self, kind: Kind, call: ForwardCall) -> None:
         """A module has consumed its inputs in a training forward."""
@@ -204,8 +207,12 @@ class TrainingForward(Observer):
         self.forwards += trains and not (outer is not None and outer.trains)
         self._call = ForwardCall(entry, outer, args, kwargs, trains=trains)
         self.active = trains
-        if trains and self._listener is not None:
+        if self._listener is None:
+            return
+        if trains:
             self._listener.on_forward(entry.module)
+        elif outer is None:
+            self._listener.on_untrained_forward()
 
     def _trains(self, module: nn.Module) -> bool:
         is_trainable = module.training and torch.is_grad_enabled() and not self._ignoring

@@ -99,6 +99,7 @@ class Observation(Observer):
             peak_flops=estimates.peak_flops,
             devices=estimates.devices,
             contributes_tokens=topology.tokens,
+            rank=topology.rank,
             token_count_fn=self._config.token_count_fn,
         )
 
@@ -167,6 +168,10 @@ class Observation(Observer):
         if self.begins_with_forward:
             self.throughput.begin()
 
+    def on_untrained_forward(self) -> None:
+        """The host evaluates or generates: it does not wait for data."""
+        self.throughput.forget_gap()
+
     def on_consumed(self, kind: Kind, call: ForwardCall) -> None:
         """A model has consumed its inputs in a training forward."""
         self.throughput.on_consumed(kind, call)
@@ -193,7 +198,8 @@ class Observation(Observer):
         metrics: dict[str, float] = {}
         loads: ExpertLoads | None = None
         if isinstance(self.throughput, ThroughputMonitor) and self.throughput.family in interval:
-            metrics |= self.throughput.derive(interval[self.throughput.family])
+            reduced = interval[self.throughput.family]
+            metrics |= self.throughput.derive(reduced) | self.throughput.derive_memory(reduced)
         if self.moe is not None and self.moe.family in interval:
             loads = self.moe.expert_loads(interval[self.moe.family])
             metrics |= self.moe.derive(loads) if loads else {}

@@ -28,6 +28,7 @@ from areal_callbacks.session import open_sessions
 from areal_callbacks.session.exporter import Exporter
 from areal_callbacks.session.observation import Observation
 from areal_callbacks.session.outputs import Outputs
+from areal_callbacks.session.spans import set_aside
 from areal_callbacks.session.step_events import StepEvents
 from areal_callbacks.topology import Topology
 from areal_callbacks.writers.base import MetricWriter
@@ -173,7 +174,8 @@ class MetricsSession(StepEvents):
         """
         if measured:
             self._steps_since_reduced = 0
-        self._exporter.reduce(self._take_recorded, self.topology, measured=measured)
+        with set_aside(self._observation.throughput):
+            self._exporter.reduce(self._take_recorded, self.topology, measured=measured)
 
     @property
     def rule(self) -> str:
@@ -198,12 +200,13 @@ class MetricsSession(StepEvents):
             step: the host's global step.
             host: what the host logs for the same step, for the files; values that are no single number are left out.
         """
-        export = self._exporter.take(step, keep_numbers(host or {}))
-        if export is not None:
-            self._last_step = step
-            if self.topology.is_writer:
-                self._outputs.publish(export)
-        return export
+        with set_aside(self._observation.throughput):
+            export = self._exporter.take(step, keep_numbers(host or {}))
+            if export is not None:
+                self._last_step = step
+                if self.topology.is_writer:
+                    self._outputs.publish(export)
+            return export
 
     def _take_recorded(self) -> Records:
         own = self.tracker.collect()

@@ -22,17 +22,38 @@ class Stopwatch(Protocol):
 
     def may_end(self) -> None: ...
 
+    def leave_gap(self) -> bool | None: ...
+
+    def enter_gap(self) -> None: ...
+
 
 @contextlib.contextmanager
-def leave_out(stopwatch: Stopwatch) -> Iterator[None]:
-    """An open span ends before the block, and another one begins after it."""
+def leave_out(stopwatch: Stopwatch, *, waits: bool = False) -> Iterator[None]:
+    """An open span ends before the block, and another one begins after it.
+
+    Args:
+        stopwatch: of the training time.
+        waits: the block waits for data; otherwise it belongs to no gap between two spans either.
+    """
     was_running = stopwatch.running
     stopwatch.end()
     try:
-        yield
+        with contextlib.nullcontext() if waits else set_aside(stopwatch):
+            yield
     finally:
         if was_running:
             stopwatch.begin()
+
+
+@contextlib.contextmanager
+def set_aside(stopwatch: Stopwatch) -> Iterator[None]:
+    """A block between two spans is no part of the gap between them; inside a span nothing changes."""
+    has_gap = stopwatch.leave_gap()
+    try:
+        yield
+    finally:
+        if has_gap:
+            stopwatch.enter_gap()
 
 
 @contextlib.contextmanager

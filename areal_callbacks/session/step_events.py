@@ -79,10 +79,23 @@ class StepEvents:
 
     @contextlib.contextmanager
     def excluded(self, name: str | None = None) -> Iterator[None]:
-        """Take a block out of the training time; with a name it is recorded as ``timeperf/<name>``."""
+        """Take a block out of the training time; with a name it is recorded as ``timeperf/<name>``.
+
+        Between two steps it is taken out of the waiting for data: evaluation, saving, logging.
+        """
         timing = self.tracker.record_timing(name) if name else contextlib.nullcontext()
         with leave_out(self._observation.throughput), timing:
             yield
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Take a block that waits for the next batch out of a training step, and count it as such."""
+        with leave_out(self._observation.throughput, waits=True):
+            yield
+
+    def forget_wait(self) -> None:
+        """The time from the last step to the next one is not spent on waiting for data."""
+        self._observation.throughput.forget_gap()
 
     def included(self) -> AbstractContextManager[None]:
         """Count a block of training as a span of its own, unless one is open: what a host does before or after it."""

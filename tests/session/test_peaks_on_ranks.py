@@ -1,4 +1,4 @@
-"""Utilisation over ranks: of all devices together, and only where each is known."""
+"""Utilisation and time over ranks: of all devices together where each is known, of the slowest rank and the fastest."""
 
 from __future__ import annotations
 
@@ -63,3 +63,37 @@ def test_one_rank_does_not_know_its_peak(two_ranks: Ranks, tmp_path: Path, peaks
     for metrics in two_ranks.run(train, str(tmp_path), peaks):
         assert "train_perf/estimated_flops_per_second_per_device" in metrics
         assert not {"train_perf/mfu", "train_perf/peak_flops_per_second"} & metrics.keys()
+
+
+def wait_and_train(group: ProcessGroup, folder: str) -> tuple[dict[str, float], float]:
+    """Three steps; rank 1 takes longer for each, rank 0 waits longer for its data. Also the seconds since the first."""
+    import time
+
+    import torch
+
+    with MetricsSession(output_dir=f"{folder}/{group.rank()}", report=False) as session:
+        model = torch.nn.Linear(2, 2)
+        session.attach(model, topology=Topology(world=group))
+        started = time.perf_counter()
+        for _ in range(3):
+            with session.step():
+                model(torch.ones(1, 2)).sum().backward()
+                time.sleep((0.05, 0.1)[group.rank()])
+            time.sleep((0.04, 0.01)[group.rank()])
+            with session.excluded("evaluation"):
+                time.sleep(0.06)
+        metrics = session.export(1).metrics
+        return dict(metrics), time.perf_counter() - started
+
+
+def test_the_slowest_rank_and_the_longest_wait(two_ranks: Ranks, tmp_path: Path) -> None:
+    (first, wall), (second, _) = two_ranks.run(wait_and_train, str(tmp_path))
+    assert first == second
+    assert first["train_perf/slowest_rank"] == 1
+    assert first["train_perf/seconds"] >= 0.3
+    assert 0.15 <= first["train_perf/seconds_min"] < first["train_perf/seconds"]
+    assert first["train_perf/seconds_mean"] == pytest.approx(
+        (first["train_perf/seconds"] + first["train_perf/seconds_min"]) / 2
+    )
+    assert 0.08 <= first["train_perf/data_wait_seconds"] <= wall - first["train_perf/seconds_min"] - 3 * 0.06
+    assert 0.0 < first["train_perf/goodput"] < 1.0

@@ -9,7 +9,7 @@ import pytest
 
 from areal_callbacks.monitors.throughput.timer import WallTimer
 from areal_callbacks.safety.patches import Patches
-from areal_callbacks.session.spans import count_in, include_calls, leave_out
+from areal_callbacks.session.spans import count_in, include_calls, leave_out, set_aside
 
 
 class Stopwatch:
@@ -19,6 +19,7 @@ class Stopwatch:
         self.now = 0.0
         self.timer = WallTimer(clock=lambda: self.now)
         self.end, self.may_end = self.timer.stop, self.timer.may_stop
+        self.leave_gap, self.enter_gap = self.timer.leave_gap, self.timer.enter_gap
 
     def begin(self, *, trains: bool = True) -> None:
         self.timer.start()
@@ -91,6 +92,53 @@ def test_what_is_left_out_ends_an_open_span_for_a_while(running: bool) -> None:
     watch.wait(4.0)
     watch.end()
     assert watch.timer.take() == (5.0 if running else 0.0)
+
+
+def one_step(watch: Stopwatch, seconds: float = 1.0) -> None:
+    watch.begin()
+    watch.wait(seconds)
+    watch.end()
+
+
+def test_what_is_left_out_between_two_steps_is_no_waiting() -> None:
+    watch = Stopwatch()
+    with leave_out(watch):
+        watch.wait(100.0)  # before the first step nothing waits
+    one_step(watch)
+    watch.wait(2.0)
+    with leave_out(watch):
+        watch.wait(100.0)
+    watch.wait(4.0)
+    one_step(watch)
+    assert (watch.timer.take(), watch.timer.take_gaps()) == (2.0, 6.0)
+
+
+def test_a_block_that_waits_ends_the_step_and_is_waiting() -> None:
+    watch = Stopwatch()
+    watch.begin()
+    watch.wait(1.0)
+    with leave_out(watch, waits=True):
+        watch.wait(8.0)
+    watch.wait(1.0)
+    with leave_out(watch):
+        watch.wait(100.0)
+    watch.end()
+    assert (watch.timer.take(), watch.timer.take_gaps()) == (2.0, 8.0)
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_what_is_set_aside_changes_no_span(running: bool) -> None:
+    watch = Stopwatch()
+    one_step(watch)
+    watch.wait(1.0)
+    if running:
+        watch.begin()
+    with set_aside(watch):
+        watch.wait(16.0)
+    watch.wait(2.0)
+    one_step(watch)
+    assert watch.timer.take() == (1.0 + 16.0 + 2.0 + 1.0 if running else 2.0)
+    assert watch.timer.take_gaps() == (1.0 if running else 3.0)
 
 
 def test_calls_of_the_host_count_where_they_belong_to_training() -> None:

@@ -70,9 +70,13 @@ class Listener:
         self.begun: list[str] = []
         self.consumed: list[tuple[str, str, list[str]]] = []
         self.outermost: list[tuple[str, bool]] = []
+        self.untrained = 0
 
     def on_forward(self, module: nn.Module) -> None:
         self.begun.append(type(module).__name__)
+
+    def on_untrained_forward(self) -> None:
+        self.untrained += 1
 
     def on_consumed(self, kind: Kind, call: ForwardCall) -> None:
         self.consumed.append((kind, type(call.entry.module).__name__, sorted(call.inputs.named)))

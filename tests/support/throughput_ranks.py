@@ -29,7 +29,7 @@ class Rank:
     def __init__(self, **options: Any) -> None:
         self.clock = Clock()
         timers = (WallTimer(clock=self.clock), WallTimer(clock=self.clock))
-        self.monitor = ThroughputMonitor(torch.device("cpu"), timers=timers, **options)
+        self.monitor = ThroughputMonitor(torch.device("cpu"), timers=timers, clock=self.clock, **options)
 
     def step(self, lengths: list[int], seconds: float, optimizer: float | None = None) -> None:
         width = max([1, *lengths])

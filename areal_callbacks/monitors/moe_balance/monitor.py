@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from areal_callbacks.core import names
+from areal_callbacks.core.balance import quantile
 from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
 from areal_callbacks.core.records import Records
 from areal_callbacks.monitors.moe_balance.counted_router import HINT, CountedRouter
@@ -36,9 +37,13 @@ class MoEBalanceMonitor(Observer):
                                                      1 is perfect, 0 an empty layer
     moe_balance/max_over_ideal_max                   the worst layer's value                             derived
     moe_balance/max_over_ideal_mean                  mean over the layers that routed anything           derived
+    moe_balance/max_over_ideal_p50                   median over the layers that routed anything         derived
+    moe_balance/max_over_ideal_p90                   the ninth decile over them                          derived
     moe_balance/worst_layer                          global id of the worst layer                        derived
     moe_balance/dead_experts                         experts without an assignment, over all layers      derived
                                                      that routed anything
+    moe_balance/starved_experts                      those with less than a tenth of the ideal load,     derived
+                                                     dead ones among them
     moe_balance/layer_<id>/coefficient_of_variation  standard deviation of the loads over their mean     counts summed
     moe_balance/layer_<id>/normalised_entropy        entropy of the loads over ``log E``; 1 is perfect   counts summed
     ===============================================  ==================================================  =============
@@ -138,8 +143,11 @@ class MoEBalanceMonitor(Observer):
         busy = [layer.max_over_ideal for layer in loads if layer.max_over_ideal > 0]
         metrics[names.MAX_OVER_IDEAL_MAX] = worst.max_over_ideal
         metrics[names.MAX_OVER_IDEAL_MEAN] = sum(busy) / len(busy) if busy else 0.0
+        for percent in (50, 90) if busy else ():
+            metrics[f"{names.MOE_BALANCE}/{names.MAX_OVER_IDEAL}_p{percent}"] = quantile(busy, percent / 100)
         metrics[names.WORST_LAYER] = float(worst.layer)
         metrics[names.DEAD_EXPERTS] = float(sum(layer.dead_experts for layer in loads))
+        metrics[names.STARVED_EXPERTS] = float(sum(layer.starved_experts for layer in loads))
         return metrics
 
 

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from areal_callbacks.core.records import Records
+from areal_callbacks.core.records import Key, Records
+from areal_callbacks.core.types import ReduceType
+from areal_callbacks.monitors.throughput.slowest import SLOWEST, decode_rank
 
 LIMB = 1 << 26
 """FLOPs pass 2**53: they travel as two numbers, multiples of this and the rest, whose sums over ranks stay exact."""
@@ -69,6 +71,10 @@ class Interval:
     flops: float | None
     seconds: float
     seconds_mean: float
+    seconds_min: float
+    slowest_rank: int
+    wait_seconds: float | None
+    wall_seconds: float
     peak_flops: float | None
     devices: float
     is_approximate: bool
@@ -91,6 +97,10 @@ class Interval:
             flops=flops if readable and maxima["without_flops"] == 0 else None,
             seconds=maxima["seconds"],
             seconds_mean=sums["seconds"][0] / (sums["ranks"][0] / intervals),
+            seconds_min=-maxima["least_seconds"],
+            slowest_rank=decode_rank(read_maxima(reduced)[SLOWEST]),
+            wait_seconds=maxima["wait_seconds"] if maxima["waits"] > 0 else None,
+            wall_seconds=maxima["wall_seconds"],
             peak_flops=sums["peak_flops"][0] / intervals if maxima["without_peak"] == 0 else None,
             devices=sums["devices"][0] / intervals,
             is_approximate=maxima["approximate"] > 0,
@@ -102,7 +112,7 @@ class Interval:
         )
 
     def metrics(self) -> dict[str, float]:
-        metrics = {"train_perf/seconds": self.seconds, "train_perf/seconds_mean": self.seconds_mean}
+        metrics = self._tell_time()
         for name, amount in (("tokens", self.tokens), ("estimated_flops", self.flops)):
             if amount is not None:
                 metrics[f"train_perf/{name}"] = float(amount)
@@ -125,7 +135,31 @@ class Interval:
                 metrics["timeperf/optimizer_step"] = self.optimizer_seconds / self.optimizer_steps
         return metrics
 
+    def _tell_time(self) -> dict[str, float]:
+        metrics = {
+            "train_perf/seconds": self.seconds,
+            "train_perf/seconds_mean": self.seconds_mean,
+            "train_perf/seconds_min": self.seconds_min,
+            "train_perf/slowest_rank": float(self.slowest_rank),
+        }
+        if self.wait_seconds is not None:
+            metrics["train_perf/data_wait_seconds"] = self.wait_seconds
+        if self.wall_seconds > 0:
+            metrics["train_perf/goodput"] = self.seconds / self.wall_seconds
+        return metrics
+
 
 def as_vectors(values: Mapping[str, list[Any]]) -> dict[str, Tensor]:
     """Numbers as what :class:`Records` holds."""
     return {name: torch.tensor(numbers, dtype=torch.float64) for name, numbers in values.items()}
+
+
+def read_maxima(records: Records) -> dict[str, float]:
+    """What :func:`as_maxima` gave, over ranks and over time."""
+    return {key: row[-1] for (key, _), row in zip(records.keys, records.rows.tolist())}
+
+
+def as_maxima(values: Mapping[str, float]) -> tuple[tuple[Key, ...], Tensor]:
+    """Keys and rows of numbers whose maximum counts, over ranks and over time."""
+    rows = [[value, 1.0, value, value] for value in values.values()]
+    return tuple((name, ReduceType.MAX) for name in values), torch.tensor(rows, dtype=torch.float64).view(-1, 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -12,19 +13,22 @@ from areal_callbacks.core.records import Records
 from areal_callbacks.monitors.consumers import Kind
 from areal_callbacks.monitors.throughput.frames import FrameCounter
 from areal_callbacks.monitors.throughput.images import TowerFlops
-from areal_callbacks.monitors.throughput.interval import LIMB, Interval, Totals, as_vectors
+from areal_callbacks.monitors.throughput.interval import LIMB, Interval, Totals, as_maxima, as_vectors, read_maxima
 from areal_callbacks.monitors.throughput.lengths import Lengths
+from areal_callbacks.monitors.throughput.memory import read_memory
 from areal_callbacks.monitors.throughput.model_lengths import batch_lengths, model_lengths, outermost_lengths
 from areal_callbacks.monitors.throughput.sequences import NOTHING, SequenceCounts, Sequences
+from areal_callbacks.monitors.throughput.slowest import SLOWEST, encode_rank
 from areal_callbacks.monitors.throughput.timer import Timer, make_timer
+from areal_callbacks.monitors.throughput.training_spans import TrainingSpans
 from areal_callbacks.monitors.training_forward import ForwardCall
-from areal_callbacks.safety.door import Observer, attempt, guarded
+from areal_callbacks.safety.door import attempt, guarded
 from areal_callbacks.safety.reporting import report_once
 
 _UNREAD = "a batch could not be read"
 
 
-class ThroughputMonitor(Observer):
+class ThroughputMonitor(TrainingSpans):
     """Measures the training of one rank and derives the aggregate rates of all.
 
     ================================================  ===================================================  =============
@@ -34,6 +38,10 @@ class ThroughputMonitor(Observer):
     train_perf/input_frames                           frames of sound without padding, if models take any  sum
     train_perf/seconds                                training time of the interval                        maximum
     train_perf/seconds_mean                           the same, mean over ranks: the straggler gap         mean
+    train_perf/seconds_min                            the same of the fastest rank                         minimum
+    train_perf/slowest_rank                           the rank with the most seconds                       of maximum
+    train_perf/data_wait_seconds                      between the steps, evaluation and saving left out    maximum
+    train_perf/goodput                                seconds / wall-clock seconds since the last export   derived
     train_perf/tokens_per_second                      tokens / seconds                                     derived
     train_perf/tokens_per_second_per_device           tokens_per_second / devices of all ranks             derived
     train_perf/estimated_flops                        forward + backward FLOPs, summed over sequences      sum
@@ -59,6 +67,8 @@ class ThroughputMonitor(Observer):
         peak_flops: dense peak FLOP/s of this rank's devices together; None leaves the utilisation out.
         devices: that this rank drives.
         contributes_tokens: False on a rank whose sequences another rank counts.
+        rank: of this process, for ``slowest_rank``.
+        clock: wall-clock seconds.
         token_count_fn: called with the arguments of the outermost forward, returns the sequence lengths of the batch as
             integers, as a tensor or as :class:`Lengths`; replaces the reading of masks.
 
@@ -84,10 +94,13 @@ class ThroughputMonitor(Observer):
         peak_flops: float | None = None,
         devices: int = 1,
         contributes_tokens: bool = True,
+        rank: int = 0,
+        clock: Callable[[], float] = time.perf_counter,
         token_count_fn: Callable[..., Any] | None = None,
         timers: tuple[Timer, Timer] | None = None,
     ) -> None:
-        self.training, self.optimizer = timers or (make_timer(device), make_timer(device))
+        training, self.optimizer = timers or (make_timer(device), make_timer(device))
+        super().__init__(training, clock)
         self.totals = Totals()
         self.has_optimizer = False
         self.may_skip = False
@@ -98,13 +111,13 @@ class ThroughputMonitor(Observer):
         self._is_approximate = is_approximate
         self._devices = devices
         self._contributes_tokens = contributes_tokens
+        self._device, self._rank = device, rank
         self._token_count_fn = token_count_fn
         self._sequences = SequenceCounts()
         self._frames = FrameCounter()
         self._has_read = self._runs_no_model = False
         self._optimizer_steps = 0
         self._skipped_steps = 0
-        self._has_begun = False
 
     # -- step path
 
@@ -152,22 +165,6 @@ class ThroughputMonitor(Observer):
         self._sequences.unreadable += told is None
 
     @guarded
-    def begin(self, *, trains: bool = True) -> None:
-        """Training work starts, or what belongs to it and is no training by itself."""
-        self._has_begun = self._has_begun or trains
-        self.training.start()
-
-    @guarded
-    def end(self) -> None:
-        """Training work ends."""
-        self.training.stop()
-
-    @guarded
-    def may_end(self) -> None:
-        """Training work has ended here if more begins next, and goes on if it is ended next."""
-        self.training.may_stop()
-
-    @guarded
     def optimizer_begin(self) -> None:
         """An optimizer is about to step; the pending measurement of a step that was skipped is forgotten."""
         self.optimizer.cancel()
@@ -198,11 +195,6 @@ class ThroughputMonitor(Observer):
         return not self._sequences.is_empty or self._optimizer_steps > 0
 
     @property
-    def running(self) -> bool:
-        """Inside a training span."""
-        return self.training.running
-
-    @property
     def rules(self) -> str:
         """What the lengths of sequences are read from."""
         return "token_count_fn" if self._token_count_fn is not None else "; ".join(sorted(self._sequences.rules))
@@ -216,9 +208,11 @@ class ThroughputMonitor(Observer):
     def collect(self) -> Records:
         """This rank's interval, and start the next one. Waits once for the device."""
         trained = self._has_begun or self.has_work or self._sequences.unreadable > 0 or self._skipped_steps > 0
-        self._has_begun = self.training.running
-        seconds = self.training.take() if trained else 0.0  # a batch that was moved ahead waits for its training
-        maxima: dict[str, list[float]] = {"trained": [trained], "seconds": [seconds], **self._take_time()}
+        maxima: dict[str, list[float]] = {
+            "trained": [trained],
+            **self.take_seconds(trained=trained),
+            **self._take_time(),
+        }
         taken = self._sequences.take()
         sequences = taken if self._contributes_tokens else NOTHING
         flops = self._take_flops(sequences)
@@ -233,7 +227,8 @@ class ThroughputMonitor(Observer):
             "devices": [self._devices],
             "ranks": [1],
         }
-        return Records(sums=as_vectors(sums), maxima=as_vectors(maxima))
+        peaks = {SLOWEST: encode_rank(maxima["seconds"][0], self._rank), **read_memory(self._device)}
+        return Records(*as_maxima(peaks), sums=as_vectors(sums), maxima=as_vectors(maxima))
 
     def _take_time(self) -> dict[str, list[float]]:
         steps, self._optimizer_steps = self._optimizer_steps, 0
@@ -282,6 +277,10 @@ class ThroughputMonitor(Observer):
                 "tokens and FLOPs are left out; pass token_count_fn",
             )
         return {**interval.metrics(), **self.totals.metrics()}
+
+    def derive_memory(self, reduced: Records) -> dict[str, float]:
+        """The device memory of a reduced interval."""
+        return {name: value for name, value in read_maxima(reduced).items() if name != SLOWEST}
 
     def state_dict(self) -> dict[str, Any]:
         """The totals, JSON-serialisable."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from support.throughput_ranks import Rank, export, reduce, squares
+from support.throughput_ranks import Rank, derive, export, reduce, squares
 
 
 def test_one_rank() -> None:
@@ -17,6 +17,10 @@ def test_one_rank() -> None:
         "train_perf/tokens": 12,
         "train_perf/seconds": 6.0,
         "train_perf/seconds_mean": 6.0,
+        "train_perf/seconds_min": 6.0,
+        "train_perf/slowest_rank": 0,
+        "train_perf/data_wait_seconds": 1000.0,
+        "train_perf/goodput": 6 / 2006,
         "train_perf/tokens_per_second": 2.0,
         "train_perf/tokens_per_second_per_device": 2.0,
         "train_perf/estimated_flops": flops,
@@ -47,6 +51,38 @@ def test_ranks_add_tokens_and_wait_for_the_slowest() -> None:
     assert metrics["train_perf/mfu"] == pytest.approx(54 / 3 / 20)
     assert metrics["train_perf/optimizer_steps"] == 1
     assert metrics["timeperf/optimizer_step"] == 0.75
+
+
+def test_the_slowest_rank_and_what_ranks_wait_for() -> None:
+    """Two reduced intervals that were logged as one: seconds of both, the rank of the longer one."""
+    ranks = [Rank(rank=number) for number in range(3)]
+    parts = []
+    for durations in ((1.0, 4.0, 2.0), (3.0, 1.0, 2.0)):
+        for rank, seconds in zip(ranks, durations):
+            rank.step([4], seconds)
+        parts.append(reduce(*ranks))
+    first = derive(ranks[0], parts[0])
+    assert first["train_perf/slowest_rank"] == 1
+    assert first["train_perf/seconds_min"] == 1.0
+    assert first["train_perf/goodput"] == 4.0 / 1004.0
+    assert "train_perf/data_wait_seconds" not in first  # nothing was waited for before the only step
+    assert derive(ranks[0], parts[1])["train_perf/slowest_rank"] == 0
+    both = derive(ranks[0], parts[0].merge(parts[1]))
+    assert both["train_perf/seconds"] == 4.0 + 3.0
+    assert both["train_perf/slowest_rank"] == 1
+    assert both["train_perf/seconds_min"] == 1.0 + 1.0
+    assert both["train_perf/data_wait_seconds"] == 1000.0
+    assert both["train_perf/goodput"] == 7.0 / (1004.0 + 1003.0)
+
+
+def test_time_without_training_joins_the_wall_clock_of_the_next_interval() -> None:
+    rank = Rank()
+    rank.step([4], seconds=2.0)
+    export(rank)
+    rank.clock.now += 500.0
+    assert export(rank) == {}
+    rank.step([4], seconds=2.0)
+    assert export(rank)["train_perf/goodput"] == 2.0 / (500.0 + 2.0 + 1000.0)
 
 
 def test_rates_per_device_and_a_rank_that_only_approximates() -> None:

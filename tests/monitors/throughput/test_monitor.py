@@ -24,6 +24,9 @@ def test_arguments_that_tell_no_lengths(caplog: pytest.LogCaptureFixture) -> Non
     assert export(rank) == {
         "train_perf/seconds": 1.0,
         "train_perf/seconds_mean": 1.0,
+        "train_perf/seconds_min": 1.0,
+        "train_perf/slowest_rank": 0.0,
+        "train_perf/goodput": 1.0,
         "train_perf/total_seconds": 1.0,
     }
     rank.step([3], seconds=2.0)

@@ -206,6 +206,31 @@ def test_event_spans_wait_once_and_in_seconds(timer: EventTimer, device: Device)
     assert device.waits == 1
 
 
+def test_gaps_of_events_are_those_of_the_device(timer: EventTimer, device: Device) -> None:
+    for outside in (3.0, 0.0, 5.0):
+        timer.start()
+        device.work(8.0)
+        timer.stop()
+        device.work(outside)
+    timer.leave_gap()
+    device.work(100.0)
+    timer.enter_gap()
+    device.work(1.0)
+    timer.start()
+    timer.may_stop()
+    device.work(2.0)
+    timer.start()
+    timer.stop()
+    device.work(50.0)
+    timer.forget_gap()
+    timer.start()
+    timer.stop()
+    assert timer.take() == pytest.approx(0.024)
+    assert device.waits == 1
+    assert timer.take_gaps() == pytest.approx(0.011)
+    assert timer.take_gaps() is None
+
+
 def test_finished_events_are_folded_while_training(timer: EventTimer, device: Device) -> None:
     for _ in range(1000):
         timer.start()
