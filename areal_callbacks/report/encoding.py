@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from areal_callbacks.report.history import Series
 from areal_callbacks.report.snapshots import Snapshot
@@ -32,9 +32,13 @@ def pack(data: bytes) -> str:
 
 def encode_series(key: str, series: Series, steps: int) -> str:
     """One series as one line."""
+    return f"{key.translate({9: ' ', 10: ' ', 13: ' '})}\t{encode_points(series, steps)}"
+
+
+def encode_points(series: Series, steps: int) -> str:
+    """Indices and values, without the key."""
     indices = "" if len(series.indices) == steps else ",".join(map(str, take_differences(series.indices)))
-    key = key.translate({9: " ", 10: " ", 13: " "})
-    return f"{key}\t{indices}\t{','.join(map(format_number, series.values))}"
+    return f"{indices}\t{','.join(map(format_number, series.values))}"
 
 
 def take_differences(values: Iterable[int]) -> Iterator[int]:
@@ -76,10 +80,24 @@ def encode_counts(snapshots: Sequence[Snapshot], stack: str, layers: Sequence[tu
 
 def encode_totals(snapshots: Sequence[Snapshot], stack: str, layers: Sequence[tuple[int, int]]) -> str:
     """The exact sum of every layer, one line a snapshot; -1 where a layer is absent."""
+    return _encode_rows(snapshots, stack, layers, sum)
+
+
+def encode_peaks(snapshots: Sequence[Snapshot], stack: str, layers: Sequence[tuple[int, int]]) -> str:
+    """The exact count of the busiest expert of every layer, like :func:`encode_totals`."""
+    return _encode_rows(snapshots, stack, layers, lambda row: max(row, default=0))
+
+
+def _encode_rows(
+    snapshots: Sequence[Snapshot],
+    stack: str,
+    layers: Sequence[tuple[int, int]],
+    measure: Callable[[Sequence[int]], int],
+) -> str:
     lines = []
     for snapshot in snapshots:
         counts = [snapshot.counts.get((stack, layer)) for layer, _ in layers]
-        lines.append(",".join("-1" if row is None else str(sum(row)) for row in counts))
+        lines.append(",".join("-1" if row is None else str(measure(row)) for row in counts))
     return pack("\n".join(lines).encode())
 
 

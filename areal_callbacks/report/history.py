@@ -33,6 +33,7 @@ class History:
         config: as the writer redacted it; of the last start.
         steps: every step at which anything was exported, ascending.
         series: key → its values.
+        clock: when the steps were exported, in seconds since ``started``, or since the first of them without it.
         snapshots: the kept expert loads.
         load_exports: at how many steps there were expert loads, kept or not.
         started: seconds since the epoch of the first ``run`` line, NaN without one.
@@ -44,6 +45,7 @@ class History:
     config: dict[str, Any] = field(default_factory=dict)
     steps: list[int] = field(default_factory=list)
     series: dict[str, Series] = field(default_factory=dict)
+    clock: Series = field(default_factory=lambda: Series([], []))
     snapshots: list[Snapshot] = field(default_factory=list)
     load_exports: int = 0
     started: float = math.nan
@@ -107,6 +109,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self._columns: dict[str, _Column] = {}
+        self._times = _Column()
         self._pool = SnapshotPool()
         self._config: dict[str, Any] = {}
         self._started, self._ended = math.nan, math.nan
@@ -138,12 +141,21 @@ class _Reader:
             config=self._config,
             steps=steps,
             series={key: _make_series(points, index) for key, points in valid.items()},
+            clock=self._make_clock(ends, index),
             snapshots=self._pool.snapshots(),
             load_exports=self._pool.exports,
             started=self._started,
             ended=self._ended,
             resumed_at=[step for step in self._resumed_at if step in index],
         )
+
+    def _make_clock(self, ends: Sequence[float], index: dict[int, int]) -> Series:
+        times = {step: time for step, time in self._times.find_valid(ends).items() if step in index}
+        clock = _make_series(times, index)
+        start = (
+            min([self._started, *clock.values[:1]]) if math.isfinite(self._started) else next(iter(clock.values), 0.0)
+        )
+        return Series(clock.indices, [time - start for time in clock.values])
 
     def _add_run(self, record: RunRecord) -> None:
         self._config = record.config
@@ -180,6 +192,7 @@ class _Reader:
     def _add_metrics(self, record: MetricsRecord) -> None:
         self._enter(record.step)
         self._ended = record.time
+        self._times.append(record.step, self._starts, record.time)
         for key, value in record.metrics.items():
             self._append(record.step, key, value)
         self._peak = record.metrics.get(MAX_OVER_IDEAL_MAX, self._peak)

@@ -6,18 +6,22 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from areal_callbacks.findings import RULES, Finding, find
 from areal_callbacks.report.encoding import (
     ABSENT,
     LOG_STEP,
     encode_counts,
+    encode_peaks,
+    encode_points,
     encode_series,
     encode_totals,
     pack,
     take_differences,
 )
-from areal_callbacks.report.history import History
+from areal_callbacks.report.history import History, Series
 from areal_callbacks.report.snapshots import CAPACITY, Snapshot, choose
 from areal_callbacks.report.thinning import count_buckets, thin
+from areal_callbacks.writers.redact import as_json_number
 
 LOADS_BUDGET = 1_400_000
 """Characters that the expert loads of a report may take."""
@@ -34,9 +38,10 @@ def make_payload(histories: Sequence[History]) -> dict[str, Any]:
             "name", "config", "started", "ended", "resumedAt",
             "exports": number of steps, "loadExports": those with expert loads, kept here or not,
             "buckets": how many groups of steps are told apart,
-            "scalars": packed lines, the first one holds the steps,
+            "findings": as Finding.to_dict gives them, "rules": how many looked,
+            "scalars": packed lines, the first one holds the steps, the second the seconds since the start,
             "stacks": [{"stack", "layers": [ids], "experts": [numbers]}],
-            "snapshots": {"steps", "counts": [packed, per stack], "totals": [packed, per stack]}}]}
+            "snapshots": {"steps", "counts": [packed, per stack], "totals", "peaks": the same, exact, per layer}}]}
     """
     runs = [_describe_run(history, len(histories)) for history in histories]
     return {"logStep": LOG_STEP, "absent": ABSENT, "runs": runs}
@@ -52,6 +57,8 @@ def _describe_run(history: History, runs: int) -> dict[str, Any]:
         "resumedAt": history.resumed_at,
         "exports": len(history.steps),
         "loadExports": history.load_exports,
+        "findings": [_describe_finding(finding) for finding in find(history)],
+        "rules": len(RULES),
         **_encode_scalars(history, runs),
         "stacks": [
             {"stack": stack, "layers": [layer for layer, _ in layers], "experts": [experts for _, experts in layers]}
@@ -61,6 +68,11 @@ def _describe_run(history: History, runs: int) -> dict[str, Any]:
     }
 
 
+def _describe_finding(finding: Finding) -> dict[str, Any]:
+    evidence = {name: as_json_number(value) for name, value in finding.evidence.items()}
+    return {**finding.to_dict(), "evidence": evidence}
+
+
 def _round_time(seconds: float) -> float | None:
     return round(seconds, 3) if math.isfinite(seconds) else None
 
@@ -68,7 +80,8 @@ def _round_time(seconds: float) -> float | None:
 def _encode_scalars(history: History, runs: int) -> dict[str, Any]:
     steps = len(history.steps)
     buckets = count_buckets(steps, len(history.series), runs)
-    lines = [",".join(map(str, take_differences(history.steps)))]
+    seconds = Series(history.clock.indices, [round(time, 1) for time in history.clock.values])
+    lines = [",".join(map(str, take_differences(history.steps))), encode_points(thin(seconds, steps, buckets), steps)]
     lines += (encode_series(key, thin(history.series[key], steps, buckets), steps) for key in sorted(history.series))
     return {"buckets": buckets, "scalars": pack("\n".join(lines).encode("utf-8", "backslashreplace"))}
 
@@ -101,4 +114,5 @@ def _encode_snapshots(
         "steps": [snapshot.step for snapshot in chosen],
         "counts": counts,
         "totals": [encode_totals(chosen, stack, layers) for stack, layers in stacks.items()],
+        "peaks": [encode_peaks(chosen, stack, layers) for stack, layers in stacks.items()],
     }

@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from areal_callbacks.report.encoding import ABSENT, LOG_STEP, encode_counts, encode_series, encode_totals, format_number
+from areal_callbacks.report.encoding import (
+    ABSENT,
+    LOG_STEP,
+    encode_counts,
+    encode_peaks,
+    encode_series,
+    encode_totals,
+    format_number,
+)
 from areal_callbacks.report.history import Series
 from areal_callbacks.report.snapshots import Snapshot
 
@@ -44,6 +52,13 @@ def test_counts_are_within_a_thousandth_and_small_ones_exact() -> None:
     decoded = decode(encode_counts(snapshots(counts), "", [(0, 8), (1, 8), (2, 8)]), 24).reshape(20, 3, 8)
     np.testing.assert_array_equal(decoded[:, 0], counts[:, 0])
     np.testing.assert_allclose(decoded[:, 1:], counts[:, 1:].astype(np.float64), rtol=1.01e-3, atol=0.51)
+
+
+def test_sums_and_peaks_of_layers_are_exact() -> None:
+    counts = np.random.default_rng(2).integers(0, 1 << 40, size=(5, 2, 8))
+    for encode, expected in ((encode_totals, counts.sum(axis=2)), (encode_peaks, counts.max(axis=2))):
+        text = unpack(encode(snapshots(counts), "", [(0, 8), (1, 8)])).decode()
+        assert [list(map(int, line.split(","))) for line in text.split("\n")] == expected.tolist()
 
 
 def test_what_is_absent_is_not_zero() -> None:

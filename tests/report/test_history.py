@@ -49,6 +49,16 @@ def test_a_resumed_run_replaces_what_it_repeats(tmp_path: Path) -> None:
     assert history.config == {"start": 2}
 
 
+def test_the_clock_tells_when_steps_were_exported(tmp_path: Path) -> None:
+    write_run(tmp_path, [export(step, {"a": 1.0}) for step in (1, 2, 10)])
+    file = write_run(tmp_path, [export(step, {"a": 2.0}) for step in (4, 12)])
+    history = read_history(file, "run")
+    assert history.steps == [1, 2, 4, 12]
+    assert history.clock.indices == [0, 1, 2, 3]
+    # Clocks may be wrong: these exports are older than their run, so the first of them is the beginning.
+    assert history.clock.values == [0.0, 1.0, 3.0, 11.0]
+
+
 def test_a_second_resumption_before_the_first(tmp_path: Path) -> None:
     for first in (1, 6, 4):
         file = write_run(tmp_path, [export(step, {"a": float(first)}) for step in range(first, first + 4)])
