@@ -33,12 +33,14 @@ EVIL = "</script><script>window.pwned = 1</script><img src=x onerror='window.pwn
 def test_every_part_is_there(page: Browser) -> None:
     titles = [str(heading.get_attribute("textContent")) for heading in page.all("h3")]
     assert titles == [
+        "Reward",
         "Step × layer",
         "Layer × expert",
         "Experts of layer 2",
         "Throughput",
         "Estimated FLOP/s",
-        "Timing",
+        "MFU",
+        "Time per optimizer step",
         "Train/infer tails",
         "Train/infer divergence",
         "Absolute log-probability gap",
@@ -58,13 +60,14 @@ def test_everything_is_reached_with_the_keyboard(page: Browser) -> None:
     history.send_keys(Keys.ARROW_DOWN)
     assert "layer 3" in page.text("#tip")
     page.find(LAYER_EXPERT).send_keys(Keys.ARROW_UP)
-    assert page.all("h3")[2].text == "Experts of layer 2"
+    assert page.all("h3")[3].text == "Experts of layer 2"
     chart = page.find('[aria-label="Throughput"] .chart')
     chart.send_keys(Keys.HOME)
     assert read_legend(page, "Throughput")["step"] == "1"
     chart.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
     assert read_legend(page, "Throughput")["tokens/s"] == "1,003 tok/s"
-    parts = ".heatmap, button, input, select, .chart:not(.bars), .finder ul, .u-series:not(:first-child) th"
+    assert page.all("h1, h2, h3, h4")[0].tag_name == "h1"
+    parts = ".heatmap, button, a, input, select, .chart:not(.bars), .finder ul, .u-series:not(:first-child) th"
     unreachable = page.run(f"return [...document.querySelectorAll('{parts}')].filter(node => node.tabIndex < 0).length")
     assert unreachable == 0
 
@@ -115,9 +118,20 @@ def test_runs_are_compared(browser: Browser, tmp_path: Path) -> None:
     ]
     browser.open(build_page(tmp_path, first, second, names=["baseline", "aux loss"]))
     assert browser.text("h1") == "baseline · aux loss"
-    assert [cell.text for cell in browser.all(".comparison thead th")] == ["end of the run", "baseline", "aux loss"]
+    assert [cell.text for cell in browser.all(".comparison thead th")] == [
+        "median of the last tenth",
+        "baseline",
+        "aux loss",
+    ]
     browser.run("scrollTo(0, 0)")
     assert read_legend(browser, "Throughput") == {"step": "8", "baseline": "1,008 tok/s", "aux loss": "2,000 tok/s"}
+    row = next(row for row in browser.all(".comparison tbody tr") if row.text.startswith("Throughput"))
+    assert "1,008 tok/s" in row.text
+    assert "2,000 tok/s +98 % better" in row.text
+    option = browser.find('.finder [data-key="train_perf/tokens_per_second"]')
+    option.click()
+    assert "+98 % better" in option.text
+    assert set(read_legend(browser, "All scalars")) == {"step", "baseline", "aux loss"}
     maps = browser.all(STEP_LAYER)
     assert len(maps) == 2
     assert find_hottest(read_cells(browser, LAYER_EXPERT, LAYERS, EXPERTS)) == HOT

@@ -37,7 +37,8 @@ _RECORD_TEXTS = """
     window.drawnTexts = [];
     const fillText = CanvasRenderingContext2D.prototype.fillText;
     CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
-        window.drawnTexts.push([String(text), this.canvas.closest("section")?.getAttribute("aria-label") ?? ""]);
+        const card = this.canvas.closest("section")?.getAttribute("aria-label") ?? "";
+        window.drawnTexts.push([String(text), card, this.textAlign]);
         return fillText.call(this, text, ...rest);
     };
 """
@@ -56,12 +57,13 @@ class Browser:
         self.driver.set_page_load_timeout(60)
         self.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _RECORD_TEXTS})
 
-    def open(self, page: Path, *, dark: bool = False, width: int = 1280, height: int = 1000) -> None:
-        """Load and wait until the report is drawn."""
+    def open(self, page: Path, *, dark: bool = False, width: int = 1280, height: int = 1000, view: str = "") -> None:
+        """Load and wait until the report is drawn; ``view`` is the part of the address that chooses one."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         self.prefer("dark" if dark else "light")
-        self.driver.get(page.resolve().as_uri())
+        self.driver.get("about:blank")  # else a view of the page that is open would not load it anew
+        self.driver.get(page.resolve().as_uri() + view)
         self.wait(lambda: self.find("#report").get_attribute("aria-busy") == "false")
 
     def prefer(self, scheme: str) -> None:
@@ -88,9 +90,13 @@ class Browser:
         """What the console holds since the last call."""
         return [f"{entry['level']}: {entry['message']}" for entry in self.driver.get_log("browser")]
 
-    def drawn_texts(self, card: str) -> set[str]:
-        """What the canvases of a card have written since the page was loaded."""
-        return {text for text, where in self.run("return window.drawnTexts") if where == card}
+    def drawn_texts(self, card: str, align: str | None = None) -> set[str]:
+        """What the canvases of a card have written since the page was loaded; labels of left axes align right."""
+        drawn = self.run("return window.drawnTexts")
+        return {text for text, where, aligned in drawn if where == card and align in (None, aligned)}
+
+    def save_downloads(self, folder: Path) -> None:
+        self.driver.execute_cdp_cmd("Page.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
 
     def hover(self, element: WebElement, x: float, y: float) -> None:
         """Move the pointer to a point relative to the upper left corner."""

@@ -17,7 +17,7 @@ function makeBars(host, data, describe) {
       },
       axes: [
         { ...axis, size: 24, gap: 3, grid: { show: false }, incrs: [1, 2, 4, 8, 16, 32, 64], values: (_, splits) => splits.map((v) => (Number.isInteger(v) ? String(v) : "")) },
-        { ...axis, size: 58, gap: 6, grid: { stroke: () => colour("grid"), width: 1 }, values: (_, splits) => splits.map((v) => `${Number(v.toPrecision(3))} %`) },
+        { ...axis, size: 58, gap: 6, grid: { stroke: () => colour("grid"), width: 1 }, values: (_, splits) => splits.map((v) => `${fixed(v, distance(splits))} %`) },
       ],
       series: [
         {},

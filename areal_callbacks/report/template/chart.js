@@ -1,47 +1,50 @@
-// Lines over the steps, drawn by uPlot.
+// Lines over steps, tokens or hours, drawn by uPlot.
 
 const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
 const runDash = (run) => DASHES[run.number % DASHES.length];
 const runColour = (run) => `series-${(run.number % 8) + 1}`;
 
-const stepCharts = [];
-const selection = { step: null, listeners: [] };
+const stepCharts = new Set();
 
-function selectStep(step) {
-  selection.step = step;
-  selection.listeners.forEach((listener) => listener(step));
-  stepCharts.forEach((chart) => chart.plot.redraw(false, false));
-}
-
-/** All lines on one axis of steps: undefined (the line goes on) without a value, null (it breaks) where not finite. */
-function align(lines, place) {
-  const steps = [...new Set(lines.flatMap((line) => line.x))].sort((a, b) => a - b);
-  const index = new Map(steps.map((step, k) => [step, k]));
-  const raw = lines.map((line) => {
-    const values = new Array(steps.length);
-    line.x.forEach((step, k) => (values[index.get(step)] = line.y[k]));
-    return values;
+/** All lines on one axis: undefined (a line goes on) where it has no value. */
+function align(lines, places) {
+  const x = [...new Set(lines.flatMap((line, k) => line.at.map((index) => places[k][index])))].sort((a, b) => a - b);
+  const index = new Map(x.map((place, k) => [place, k]));
+  const spread = (values) => lines.map((line, k) => {
+    const row = new Array(x.length);
+    line.at.forEach((at, n) => (row[index.get(places[k][at])] = values(line)[n]));
+    return row;
   });
-  const drawn = raw.map((values) => values.map((value) => (value === undefined ? undefined : place(value))));
-  return { steps, raw, drawn };
+  return { x, recorded: spread((line) => line.y), drawn: spread((line) => smoothed(line.y, line.at, view.smooth)) };
 }
 
 /**
- * lines: [{label, key, colour, x, y, dash, width, fill, hidden (legend only)}]
  * options: {log, zero, height, key (decides the labels of the axis)}
+ * lines: [{key, label, colour, run, at, y, dash, width, fill, side ("right" for an axis of its own)}]
  */
 class StepChart {
   constructor(host, lines, options = {}) {
-    Object.assign(this, { host, lines, options });
-    this.floor = options.log ? this.#floor() : null;
-    const { steps, raw, drawn } = align(lines, (value) => this.#place(value));
-    Object.assign(this, { steps, raw });
-    this.plot = new uPlot(this.#settings(), [steps, ...drawn], host);
-    this.#makeAccessible();
-    this.#selectOnClick();
+    Object.assign(this, { host, options });
+    host.classList.add("chart");
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(host);
-    stepCharts.push(this);
+    makeReachable(this);
+    stepCharts.add(this);
+    this.setLines(lines);
+  }
+
+  /** Other values for the same lines keep what the reader has zoomed to and hidden. */
+  setLines(lines) {
+    const same = this.plot && JSON.stringify(lines.map(describeLine)) === JSON.stringify(this.lines.map(describeLine));
+    this.lines = lines;
+    this.axis = axisOf(lines.map((line) => line.run));
+    this.floor = this.options.log ? this.#floor() : null;
+    const { x, recorded, drawn } = align(lines, lines.map((line) => line.run.along(this.axis)));
+    this.recorded = recorded;
+    const data = [x, ...drawn.map((values) => values.map((value) => (value === undefined ? undefined : this.#place(value))))];
+    if (same && this.axis === this.drawnAxis) this.plot.setData(data, !this.#isZoomed());
+    else this.#make(data);
+    this.host.setAttribute("aria-label", `${this.options.title ?? lines[0].key}: arrow keys move through the ${AXES[this.axis].title}s. ${spokenSummary(lines)}`);
   }
 
   resize() {
@@ -50,9 +53,35 @@ class StepChart {
   }
 
   destroy() {
-    stepCharts.splice(stepCharts.indexOf(this), 1);
+    stepCharts.delete(this);
     this.observer.disconnect();
     this.plot.destroy();
+  }
+
+  /** Where a step lies on the axis, for the first run that has it. */
+  placeOf(step) {
+    const run = this.lines.find((line) => step >= line.run.steps[0] && step <= line.run.steps.at(-1))?.run;
+    return run ? run.along(this.axis)[run.nearest(step)] : null;
+  }
+
+  /** The step at a place, of the first run. */
+  stepAt(place) {
+    const { run } = this.lines[0];
+    return run.steps[run.nearest(place, this.axis)];
+  }
+
+  #make(data) {
+    this.plot?.destroy();
+    this.drawnAxis = this.axis;
+    this.plot = new uPlot(this.#settings(), data, this.host);
+    this.#chooseOnClick();
+    makeLegendReachable(this.host);
+  }
+
+  #isZoomed() {
+    const { min, max } = this.plot.scales.x;
+    const x = this.plot.data[0];
+    return x.length > 1 && (min > x[0] || max < x.at(-1));
   }
 
   /** The decade below the smallest positive value: where zeros are drawn, and labelled as such. */
@@ -71,45 +100,65 @@ class StepChart {
 
   #settings() {
     const { options } = this;
-    const axis = { stroke: () => colour("muted"), grid: { stroke: () => colour("grid"), width: 1 }, ticks: { show: false } };
-    const font = `11px ${getComputedStyle(document.body).fontFamily}`;
+    const range = (side) => (u, low, high) => this.#range(...(view.smooth > 0 ? this.#recordedExtent(u, side) : [low, high]));
     return {
       width: Math.max(200, this.host.clientWidth),
       height: options.height ?? 200,
       padding: [8, 16, 0, 0],
       cursor: { sync: { key: "steps" }, points: { size: 6 }, dataIdx: (_, s, hovered) => this.#nearest(s, hovered) },
-      legend: { markers: { width: 2, stroke: (_, s) => this.#marker(s), dash: (_, s) => (this.lines[s - 1].dash?.length ? "dashed" : "solid") } },
-      scales: { x: { time: false }, y: options.log ? this.#logScale() : { range: (_, low, high) => this.#range(low, high) } },
-      axes: [
-        { ...axis, font, size: 26, gap: 4, space: 70, values: (_, splits) => splits.map((v) => (Number.isInteger(v) ? grouped(v) : "")) },
-        { ...axis, font, size: 58, gap: 6, ...(options.log ? this.#logAxis() : { values: axisLabels(options.key ?? this.lines[0].key) }) },
-      ],
-      series: [{ label: "step", value: (_, v) => grouped(v ?? this.steps.at(-1)) }, ...this.lines.map((line, k) => this.#series(line, k))],
-      hooks: { draw: [(u) => this.#drawOddities(u), (u) => this.#drawSelection(u)] },
+      legend: { markers: { width: 2, stroke: (_, s) => `var(--${this.lines[s - 1].colour})`, dash: (_, s) => (this.lines[s - 1].dash?.length ? "dashed" : "solid") } },
+      scales: { x: { time: false }, y: options.log ? this.#logScale() : { range: range("y") }, right: { range: range("right") } },
+      axes: this.#axes(),
+      series: [{ label: AXES[this.axis].title, value: (_, place) => this.#placeText(place) }, ...this.lines.map((line, k) => this.#series(line, k))],
+      hooks: { drawAxes: [(u) => drawRecorded(u, this)], draw: [(u) => drawOddities(u, this), (u) => drawChosenStep(u, this)] },
     };
+  }
+
+  #axes() {
+    const font = `11px ${getComputedStyle(document.body).fontFamily}`;
+    const axis = { stroke: () => colour("muted"), grid: { stroke: () => colour("grid"), width: 1 }, ticks: { show: false }, font };
+    const linear = (key) => ({ values: (_, splits) => axisLabels(key)(splits), ...(SECONDS.test(key) ? { incrs: TIME_DISTANCES } : {}) });
+    const key = this.options.key ?? this.lines[0].key;
+    const right = this.lines.find((line) => line.side === "right");
+    const ours = { step: { values: (_, splits) => splits.map((v) => (Number.isInteger(v) ? grouped(v) : "")) }, tokens: { values: (_, splits) => plainLabels(splits) }, hours: { incrs: HOUR_DISTANCES, values: (_, splits) => splits.map((v) => fixed(v, distance(splits))) } };
+    return [
+      { ...axis, size: 26, gap: 4, space: 70, ...ours[this.axis] },
+      { ...axis, size: 58, gap: 6, ...(this.options.log ? this.#logAxis() : linear(key)) },
+      ...(right ? [{ ...axis, scale: "right", side: 1, size: 58, gap: 6, grid: { show: false }, ...linear(right.key) }] : []),
+    ];
   }
 
   #series(line, k) {
     const format = formatFor(line.key);
-    const finite = line.y.filter(Number.isFinite);
     return {
       label: line.label,
+      scale: line.side ?? "y",
       stroke: () => colour(line.colour),
       fill: line.fill ? () => colour(line.fill) : undefined,
-      width: line.hidden ? 0 : (line.width ?? 1.5),
+      width: line.width ?? 1.5,
       dash: line.dash,
-      paths: line.hidden ? () => null : undefined,
-      points: { show: !line.hidden && finite.length < 30 && line.width !== 1, size: 4 },
-      value: (_, value, __, index) => format(index === null ? line.y.at(-1) : this.raw[k][index]),
+      points: { show: () => this.lines[k].y.filter(Number.isFinite).length < 30 && line.width !== 1, size: 4 },
+      value: (_, value, __, index) => format(index === null ? this.lines[k].y.at(-1) : this.recorded[k][index]),
     };
   }
 
-  #marker(s) {
-    return `var(--${this.lines[s - 1].colour})`;
+  #placeText(place) {
+    const shown = place ?? this.plot?.data[0].at(-1);
+    if (shown === undefined) return "–";
+    const text = AXES[this.axis].format(shown);
+    return this.axis === "step" ? text : `${text} (step ${grouped(this.stepAt(shown))})`;
+  }
+
+  /** Of the values that faint lines show where smooth ones are drawn. */
+  #recordedExtent(u, side) {
+    const { min, max } = u.scales.x;
+    const shown = (value, index) => Number.isFinite(value) && u.data[0][index] >= min && u.data[0][index] <= max;
+    const values = this.recorded.flatMap((row, k) => ((this.lines[k].side ?? "y") === side && u.series[k + 1].show ? row.filter(shown) : []));
+    return values.reduce(([low, high], value) => [Math.min(low ?? value, value), Math.max(high ?? value, value)], [null, null]);
   }
 
   #range(low, high) {
-    if (low === null || high === null) return [0, 1];
+    if (low === null || high === null || low === undefined) return [0, 1];
     const bottom = this.options.zero && low >= 0 ? 0 : low;
     const room = (high - bottom || Math.abs(high) || 1) * 0.07;
     return [bottom === 0 && this.options.zero ? 0 : bottom - room, high + room];
@@ -136,98 +185,36 @@ class StepChart {
     return { splits, filter: (_, s) => s, values: (_, s) => s.map((value) => (isZero(value) ? "0" : decade(value, this.options.key))) };
   }
 
-  /** The nearest step with a value: lines of one chart need not have the same steps. */
+  /** The nearest place with a value: lines of one chart need not have the same steps. */
   #nearest(s, hovered) {
-    const values = this.raw[s - 1];
+    const values = this.recorded[s - 1];
     if (s === 0 || values[hovered] !== undefined) return hovered;
-    for (let distance = 1; distance < values.length; distance++) {
-      if (values[hovered - distance] !== undefined) return hovered - distance;
-      if (values[hovered + distance] !== undefined) return hovered + distance;
+    for (let away = 1; away < values.length; away++) {
+      if (values[hovered - away] !== undefined) return hovered - away;
+      if (values[hovered + away] !== undefined) return hovered + away;
     }
     return hovered;
   }
 
-  /** What no line can show, yet must be seen: NaN and infinities as crosses, zeros of a log scale as ticks on its foot. */
-  #drawOddities(u) {
-    const { ctx, bbox } = u;
-    const size = 3 * devicePixelRatio;
-    ctx.save();
-    ctx.lineWidth = 1.5 * devicePixelRatio;
-    this.raw.forEach((values, k) => {
-      if (!u.series[k + 1].show) return;
-      ctx.strokeStyle = colour(this.lines[k].colour);
-      values.forEach((value, index) => {
-        const foot = this.options.log && value <= 0 && Number.isFinite(value);
-        if (value === undefined || (Number.isFinite(value) && !foot)) return;
-        const x = u.valToPos(this.steps[index], "x", true);
-        if (x < bbox.left || x > bbox.left + bbox.width) return;
-        const y = value > 0 ? bbox.top + size : bbox.top + bbox.height - size;
-        const strokes = foot ? [[0, 1, 0, -1]] : [[-1, -1, 1, 1], [1, -1, -1, 1]];
-        ctx.beginPath();
-        for (const [x0, y0, x1, y1] of strokes) {
-          ctx.moveTo(x + x0 * size, y + y0 * size);
-          ctx.lineTo(x + x1 * size, y + y1 * size);
-        }
-        ctx.stroke();
-      });
-    });
-    ctx.restore();
-  }
-
-  #drawSelection(u) {
-    if (selection.step === null) return;
-    const x = Math.round(u.valToPos(selection.step, "x", true)) + 0.5;
-    if (x < u.bbox.left || x > u.bbox.left + u.bbox.width) return;
-    u.ctx.save();
-    u.ctx.strokeStyle = colour("mark");
-    u.ctx.globalAlpha = 0.6;
-    u.ctx.lineWidth = devicePixelRatio;
-    u.ctx.beginPath();
-    u.ctx.moveTo(x, u.bbox.top);
-    u.ctx.lineTo(x, u.bbox.top + u.bbox.height);
-    u.ctx.stroke();
-    u.ctx.restore();
-  }
-
-  #selectOnClick() {
+  #chooseOnClick() {
+    const { over } = this.plot;
     let pressedAt = null;
-    this.plot.over.addEventListener("pointerdown", (event) => (pressedAt = event.clientX));
-    this.plot.over.addEventListener("click", (event) => {
-      if (selection.listeners.length === 0 || Math.abs(event.clientX - pressedAt) > 3) return;
-      selectStep(this.steps[this.plot.posToIdx(event.clientX - this.plot.over.getBoundingClientRect().left)]);
+    over.addEventListener("pointerdown", (event) => (pressedAt = event.clientX));
+    over.addEventListener("click", (event) => {
+      if (Math.abs(event.clientX - pressedAt) > 3) return;
+      choose({ step: this.stepAt(this.plot.posToVal(event.clientX - over.getBoundingClientRect().left, "x")) });
     });
-  }
-
-  #makeAccessible() {
-    const { host, plot } = this;
-    host.tabIndex = 0;
-    host.setAttribute("role", "group");
-    host.addEventListener("keydown", (event) => {
-      if (event.target !== host || !["ArrowLeft", "ArrowRight", "Home", "End"].includes(event.key)) return;
-      event.preventDefault();
-      this.#moveCursor(event);
-    });
-    for (const label of host.querySelectorAll(".u-series:not(:first-child) th")) {
-      label.tabIndex = 0;
-      label.setAttribute("role", "button");
-      label.addEventListener("keydown", (event) => {
-        if (event.key !== "Enter" && event.key !== " ") return;
-        event.preventDefault();
-        label.click();
-      });
-    }
-    host.addEventListener("blur", () => plot.setCursor({ left: -10, top: -10 }));
-  }
-
-  #moveCursor(event) {
-    const last = this.steps.length - 1;
-    const present = this.plot.cursor.idx ?? last;
-    const move = event.shiftKey ? 10 : 1;
-    const targets = { ArrowLeft: present - move, ArrowRight: present + move, Home: 0, End: last };
-    const index = Math.max(0, Math.min(last, targets[event.key]));
-    this.plot.setCursor({ left: this.plot.valToPos(this.steps[index], "x"), top: this.plot.over.clientHeight / 2 });
-    speak([...this.host.querySelectorAll(".u-series")].map((entry) => entry.textContent).join(", "));
   }
 }
 
-themeListeners.push(() => stepCharts.forEach((chart) => chart.plot.redraw(false, true)));
+const describeLine = ({ key, label, colour: name, dash, side, fill }) => [key, label, name, dash, side, fill];
+
+/** The reader's axis, as far as all runs know it. */
+const axisOf = (runs) => (runs.every((run) => run.along(view.x)) ? view.x : "step");
+
+const redrawCharts = () => stepCharts.forEach((chart) => chart.plot.redraw(false, true));
+themeListeners.push(redrawCharts);
+viewListeners.push((changed) => {
+  if (changed.has("x") || changed.has("smooth")) stepCharts.forEach((chart) => chart.setLines(chart.lines));
+  else if (changed.has("step")) redrawCharts();
+});

@@ -15,11 +15,17 @@ function plain(value) {
 
 const threeDigits = (value) => (Math.abs(value) >= 100 ? grouped(value) : String(Number(value.toPrecision(3))));
 
+const PREFIXES = [[1e18, "E"], [1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
+const TIMES = [[3600, "h"], [60, "min"], [1, "s"], [1e-3, "ms"], [1e-6, "µs"]];
+
+/** [factor, unit]: the largest of the units that a size reaches; the last one if it reaches none. */
+const unitFor = (size, units, none = units.at(-1)) => units.find(([factor]) => size >= factor) ?? none;
+
 function scaled(value) {
   const size = Math.abs(value);
-  for (const [factor, prefix] of [[1e18, "E"], [1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]])
-    if (size >= factor) return [threeDigits(value / factor), prefix];
-  return [size >= 1e-3 || size === 0 ? threeDigits(value) : value.toExponential(1), ""];
+  const [factor, prefix] = unitFor(size, PREFIXES, [1, ""]);
+  if (factor > 1 || size >= 1e-3 || size === 0) return [threeDigits(value / factor), prefix];
+  return [value.toExponential(1), ""];
 }
 
 const compact = (value) => scaled(value).join(" ").trim();
@@ -29,11 +35,9 @@ const withUnit = (unit) => (value) => {
 };
 
 function duration(value) {
-  const size = Math.abs(value);
-  if (size === 0) return "0 s";
-  for (const [factor, unit] of [[3600, "h"], [60, "min"], [1, "s"], [1e-3, "ms"]])
-    if (size >= factor) return `${threeDigits(value / factor)} ${unit}`;
-  return `${threeDigits(value * 1e6)} µs`;
+  if (value === 0) return "0 s";
+  const [factor, unit] = unitFor(Math.abs(value), TIMES);
+  return `${threeDigits(value / factor)} ${unit}`;
 }
 
 function percent(value) {
@@ -45,44 +49,24 @@ function percent(value) {
 const times = (value) => `${value < 100 ? value.toFixed(2) : grouped(value)}×`;
 const tokensPerSecond = (value) => `${value >= 100 ? grouped(value) : threeDigits(value)} tok/s`;
 
-const SECONDS = /^timeperf\/|(^|[/_])seconds(_mean)?$/;
-const FRACTION = /(fraction|mfu|ratio_outside_[\d.]+)$/;
+const SECONDS = /^timeperf\/|(^|[/_])seconds(_mean|_min)?$/;
+const FRACTION = /(fraction|mfu|goodput|ratio_outside_[\d.]+|clip_ratio|no_eos_ratios)(\/(avg|min|max))?$/;
 const FORMATS = [
-  [/tokens_per_second$/, tokensPerSecond],
-  [/flops_per_second$/, withUnit("FLOP/s")],
+  [/tokens_per_second(_per_device)?$/, tokensPerSecond],
+  [/flops_per_second(_per_device)?$/, withUnit("FLOP/s")],
   [/estimated_flops$/, withUnit("FLOP")],
+  [/_gib$/, (value) => `${threeDigits(value)} GiB`],
   [SECONDS, duration],
   [FRACTION, percent],
-  [/max_over_ideal(_max|_mean)?$/, (value) => value.toFixed(3)],
+  [/max_over_ideal(_max|_mean|_p\d+)?$/, times],
 ];
 
+const unitOf = (key) => FORMATS.find(([pattern]) => pattern.test(key))?.[1] ?? plain;
+
+/** The one form of a key's values in tiles, legends, tips and tables. */
 function formatFor(key) {
-  const format = FORMATS.find(([pattern]) => pattern.test(key))?.[1] ?? plain;
+  const format = unitOf(key);
   return (value) => (value === undefined ? "–" : Number.isFinite(value) ? format(value) : oddNumber(value));
 }
 
-/** Labels of a linear axis: shared scaling, no more digits than the distance of the ticks needs. */
-function axisLabels(key) {
-  const format = formatFor(key);
-  return (_, splits) => {
-    const top = Math.max(...splits.map(Math.abs));
-    const step = Math.abs((splits[1] ?? splits[0]) - splits[0]) || 1;
-    if (FRACTION.test(key)) return splits.map((v) => `${fixed(100 * v, 100 * step)} %`);
-    if (SECONDS.test(key)) return splits.map((v) => (v === 0 ? "0" : format(v)));
-    if (top >= 1e4) return splits.map((v) => (v === 0 ? "0" : scaled(v).join("")));
-    if (top < 1e-3) return splits.map((v) => (v === 0 ? "0" : `${Number(v.toPrecision(3))}`));
-    return splits.map((v) => fixed(v, step));
-  };
-}
-
-const fixed = (value, step) =>
-  value === 0 ? "0" : value.toFixed(Math.max(0, Math.min(8, Math.ceil(-Math.log10(step) - 1e-9))));
-
-/** A decade of a logarithmic axis, never "0". */
-function decade(value, key = "") {
-  if (FRACTION.test(key)) return percent(value);
-  const exponent = Math.round(Math.log10(value));
-  if (exponent >= -3 && exponent <= 4) return exponent < 0 ? value.toFixed(-exponent) : grouped(value);
-  const digits = String(Math.abs(exponent)).replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]);
-  return `10${exponent < 0 ? "⁻" : ""}${digits}`;
-}
+const numbered = (number, noun) => `${grouped(number)} ${noun}${number === 1 ? "" : "s"}`;

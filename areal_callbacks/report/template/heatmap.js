@@ -2,30 +2,13 @@
 
 const MARGIN = { left: 40, right: 1, top: 5, bottom: 20 };
 
-/** The indices of values that get a label: multiples of a round number, at least `spacing` pixels apart. */
-function tickIndices(values, length, spacing) {
-  if (values.length === 0) return [];
-  const range = Math.abs(values.at(-1) - values[0]) || 1;
-  const least = (range * spacing) / Math.max(1, length);
-  const power = 10 ** Math.floor(Math.log10(least));
-  const interval = Math.max(1, [1, 2, 5, 10].map((factor) => factor * power).find((round) => round >= least));
-  const indices = [];
-  let previous = null;
-  values.forEach((value, index) => {
-    const multiple = Math.floor(value / interval);
-    if ((previous === null && value % interval === 0) || (previous !== null && multiple !== previous)) indices.push(index);
-    previous = multiple;
-  });
-  return indices;
-}
-
 /**
- * options: label, rowTitle, columnTitle, rows (labels), columns() (labels), value(row, column), pixel(value),
- * describe(row, column) → lines, pick(row, column), selected() → {row, column}, height.
+ * options: label, rowTitle, columnTitle(), rows (labels), columns() (labels), value(row, column), pixel(value),
+ * describe(row, column) → lines, pick(row, column), selected() → {row, column}, height, columnLabel(label) → text.
  */
 class Heatmap {
   constructor(options) {
-    Object.assign(this, options);
+    Object.assign(this, { columnLabel: (value) => grouped(value) }, options);
     this.canvas = element("canvas", {});
     this.overlay = element("canvas", { className: "overlay" });
     this.element = element(
@@ -140,14 +123,14 @@ class Heatmap {
     context.textBaseline = "alphabetic";
     context.textAlign = "center";
     const columns = this.columns();
-    for (const column of tickIndices(columns, width - 60, 64)) {
+    for (const column of tickIndices(columns, width - 60, 64, 0)) {
       const { x, width: cell } = this.#box(0, column);
       const middle = x + cell / 2;
       context.fillRect(middle - 0.5, MARGIN.top + height, 1, 4);
-      if (middle < MARGIN.left + width - 70) context.fillText(grouped(columns[column]), middle, MARGIN.top + height + 15);
+      if (middle < MARGIN.left + width - 70) context.fillText(this.columnLabel(columns[column]), middle, MARGIN.top + height + 15);
     }
     context.textAlign = "right";
-    context.fillText(this.columnTitle, MARGIN.left + width, MARGIN.top + height + 15);
+    context.fillText(this.columnTitle(), MARGIN.left + width, MARGIN.top + height + 15);
     context.save();
     context.translate(9, MARGIN.top + height / 2);
     context.rotate(-Math.PI / 2);

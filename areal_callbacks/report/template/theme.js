@@ -1,4 +1,4 @@
-// Colours, from the style sheet and two colour maps, in light and dark; and the few page elements everybody uses.
+// Colours, from the style sheet and two colour maps, in light and dark.
 
 const darkScheme = matchMedia("(prefers-color-scheme: dark)");
 let printing = false;
@@ -16,7 +16,13 @@ function colour(name) {
 
 function themeChanged() {
   colourCache.clear();
+  paintScales();
   themeListeners.forEach((redraw) => redraw());
+}
+
+/** The colour maps as backgrounds for the style sheet. */
+function paintScales() {
+  for (const map of Object.keys(MAPS)) document.documentElement.style.setProperty(`--scale-${map}`, gradient(map));
 }
 
 darkScheme.addEventListener("change", themeChanged);
@@ -56,41 +62,4 @@ const gradient = (map) =>
 /** Log scale from 1/limit to limit around the ideal; 0..1. */
 const loadPosition = (ratio, limit = 4) => 0.5 + Math.log2(ratio) / (2 * Math.log2(limit));
 
-/** An element; what is not a node becomes text, so that no name of a run is ever read as markup. */
-function element(tag, properties = {}, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties)) {
-    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (name in node && !name.includes("-")) node[name] = value;
-    else node.setAttribute(name, value);
-  }
-  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
-  return node;
-}
-
-const tip = {
-  show(x, y, lines) {
-    const node = document.getElementById("tip");
-    node.replaceChildren(...lines.map((line, index) => element(index ? "div" : "b", {}, line)));
-    node.style.display = "block";
-    const { width, height } = node.getBoundingClientRect();
-    const left = x + 14 + width > innerWidth ? x - width - 12 : x + 14;
-    node.style.left = `${Math.max(4, left)}px`;
-    node.style.top = `${Math.max(4, Math.min(y + 14, innerHeight - height - 4))}px`;
-  },
-  hide() {
-    document.getElementById("tip").style.display = "none";
-  },
-};
-
-let spokenTimer;
-function speak(text) {
-  clearTimeout(spokenTimer);
-  spokenTimer = setTimeout(() => (document.getElementById("spoken").textContent = text), 250);
-}
-
-function card(title, note, ...children) {
-  const heading = element("h3", {}, title);
-  const remark = element("p", { className: "note" }, note ?? "");
-  return element("section", { className: "card", "aria-label": title }, element("header", {}, heading, remark), children);
-}
+paintScales();

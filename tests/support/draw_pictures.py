@@ -1,0 +1,53 @@
+"""Draws the pictures of the documentation: the report of a run that is sick in known ways.
+
+PYTHONPATH=tests python -m support.draw_pictures docs/pictures
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from PIL import Image
+from support.browser import Browser
+from support.sick_run import SICK, write_sick_run
+
+from areal_callbacks.report import build_report
+
+COLOURS = 160
+PICTURES = {
+    "report_light": {"width": 1280, "height": 1720},
+    "report_dark": {"width": 1280, "height": 860, "dark": True},
+    "report_narrow": {"width": 390, "height": 1500},
+}
+
+
+def main() -> None:
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run = write_sick_run(folder / "run", replace(SICK, layers=24, experts=64))
+        page = build_report([run], folder / "report.html", names=["qwen3-moe-grpo"])
+        browser = Browser(folder / "profile")
+        try:
+            for picture, options in PICTURES.items():
+                browser.open(page, **options)
+                _save(browser, target / f"{picture}.png")
+        finally:
+            browser.close()
+
+
+def _save(browser: Browser, file: Path) -> None:
+    """With few colours, so that a picture takes some 100 kB."""
+    shot = base64.b64decode(browser.driver.get_screenshot_as_base64())
+    Image.open(io.BytesIO(shot)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
+    print(file, f"{file.stat().st_size / 1000:.0f} kB")
+
+
+if __name__ == "__main__":
+    main()
