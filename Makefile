@@ -18,7 +18,7 @@ HOST_TOOLS := pytest pytest-timeout pytest-xdist hypothesis datasets jsonargpars
 FUZZ_SECONDS ?= 60
 PEERS_SECONDS ?= 3600
 
-.PHONY: demo test recount test-min test-max peers fuzz check docs format bench clean
+.PHONY: demo test recount test-min test-max peers fuzz check docs format bench pictures clean
 
 $(PY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
@@ -81,6 +81,10 @@ docs: $(VENV)/.test
 format: $(VENV)/.test
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+
+# Of a simulated run that is sick in known ways, into docs/pictures.
+pictures: $(VENV)/.test
+	PYTHONPATH=tests $(PY) -m support.draw_pictures docs/pictures
 
 bench: $(VENV)/.test
 	for script in benchmarks/bench_*.py; do $(PY) $$script || exit 1; done
