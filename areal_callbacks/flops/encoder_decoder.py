@@ -15,8 +15,13 @@ from typing import Any
 from areal_callbacks.flops.blocks import Macs
 from areal_callbacks.flops.estimator import TRAINING_FLOPS_PER_MAC, TrainingFlops, training_flops
 from areal_callbacks.flops.fields import Fields
+from areal_callbacks.flops.heads import heads_of
 from areal_callbacks.flops.layers import Stack
 from areal_callbacks.flops.masks import BIDIRECTIONAL
+
+_ENCODERS = ("EncoderModel", "Encoder", "ForTokenClassification", "ForAudioClassification")
+_DECODERS = ("ForCausalLM", "Decoder")
+"""What classes of transformers end with that are one side of an encoder–decoder (T5's, BART's, Whisper's)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +109,35 @@ class EncoderDecoder:
     encoder: Stack
     decoder: Stack
 
-    def compile(self, config: Any, model_type: str, model_class: str = "") -> EncoderDecoderFlops:
-        """Read a configuration once. Raises ValueError for a missing or malformed field."""
-        del model_class  # a sequence-to-sequence model has the decoder's head
-        return self.compile_sides(config, config, model_type)
+    def compile(self, config: Any, model_type: str, model_class: str = "") -> EncoderDecoderFlops | TrainingFlops:
+        """Read a configuration once; of a class that has one side only, as a model of one sequence.
 
-    def compile_sides(self, encoder_config: Any, decoder_config: Any, model_type: str) -> EncoderDecoderFlops:
-        """As :meth:`compile`, for sides with a configuration each."""
+        Args:
+            config: with the dimensions of both.
+            model_type: of it, for messages.
+            model_class: name of a class of transformers; without it, the one that generates.
+
+        Raises:
+            ValueError: a field is missing or malformed.
+        """
+        if model_class.endswith(_ENCODERS):
+            return self.encoder.compile(config, model_type, model_class)
+        if model_class.endswith(_DECODERS):
+            return self.decoder.compile(config, model_type, model_class)
+        return self.compile_sides(config, config, model_type, model_class)
+
+    def compile_sides(
+        self, encoder_config: Any, decoder_config: Any, model_type: str, model_class: str = ""
+    ) -> EncoderDecoderFlops:
+        """Both sides, as :meth:`compile`, with a configuration each."""
         encoder = Fields(encoder_config, model_type, self.encoder.names)
         decoder = Fields(decoder_config, model_type, self.decoder.names)
         layers, cross = self.cross_attention(decoder)
-        head = self.decoder.head(decoder) + layers * Macs(cross.per_token)
+        heads = heads_of(model_class, self.decoder.head, decoder, pooled=True)
+        per_token = heads.per_token + layers * Macs(cross.per_token)
         return EncoderDecoderFlops(
             encoder=training_flops(self.encoder.blocks(encoder), Macs()),
-            decoder=training_flops(self.decoder.blocks(decoder), head),
+            decoder=training_flops(self.decoder.blocks(decoder), per_token, once=heads.once),
             per_source_token=TRAINING_FLOPS_PER_MAC * layers * cross.per_token,
             per_cross_pair=TRAINING_FLOPS_PER_MAC * layers * cross.per_pair,
         )
