@@ -14,7 +14,7 @@ from areal_callbacks.safety.door import attempt
 
 Kind: TypeAlias = Literal["text", "audio", "images"]
 
-_NAMES: dict[Kind, frozenset[str]] = {
+NAMES: dict[Kind, frozenset[str]] = {
     "text": frozenset({"input_ids", "inputs_embeds", "decoder_input_ids", "encoder_input_ids", "tokens"}),
     "audio": frozenset({"input_features", "input_values"}),
     "images": frozenset({"pixel_values", "pixel_values_videos"}),
@@ -64,13 +64,39 @@ def _find_padding(module: nn.Module) -> Any:
     return next(itertools.chain(named, embedded), None)
 
 
-def find_embeddings(root: nn.Module, entries: Sequence[Entry]) -> list[tuple[nn.Module, Entry]]:
-    """The token embeddings of the models that consume text, each with its model; without one, all with the root."""
-    found = [(table, entry) for entry in entries if "text" in entry.consumes for table in _find_tables(entry.module)]
-    if found:
-        return found
-    owner = next((entry for entry in entries if entry.module is root), None)
-    return [] if owner is None else [(module, owner) for module in root.modules() if is_embedding(module)]
+def find_embeddings(root: nn.Module, entries: Sequence[Entry]) -> list[tuple[nn.Module, tuple[Entry, ...]]]:
+    """The token embeddings of the models that consume text, each with its models.
+
+    An embedding that shares the weights of a model's own is that model's, too.
+    """
+    found: dict[nn.Module, tuple[Entry, ...]] = {}
+    for entry in entries:
+        for table in _find_tables(entry.module) if "text" in entry.consumes else ():
+            found[table] = (*found.get(table, ()), entry)
+    return list(_with_tied(root, found).items())
+
+
+def _with_tied(root: nn.Module, found: dict[nn.Module, tuple[Entry, ...]]) -> dict[nn.Module, tuple[Entry, ...]]:
+    parts = {part for table in found for part in table.modules()}
+    extended = dict(found)
+    for module in root.modules():
+        if is_embedding(module) and (module in found or module not in parts):
+            tied = [entries for table, entries in found.items() if getattr(table, "weight", None) is module.weight]
+            owners = {entry.module: entry for entry in itertools.chain(found.get(module, ()), *tied)}
+            extended[module] = tuple(owners.values())
+    return {module: owners for module, owners in extended.items() if owners}
+
+
+def find_own_embeddings(root: nn.Module, entries: Sequence[Entry]) -> list[tuple[nn.Module, Entry]]:
+    """All embeddings of modules whose arguments have no known names: of the root, if no model in it takes text, and of
+    those that are none of Transformers'."""
+    nameless = [] if _any_text(entries) else [entry for entry in entries if entry.module is root]
+    own = [entry for entry in entries if "text" in entry.consumes and not is_transformers_model(entry.module)]
+    return [(part, entry) for entry in (*nameless, *own) for part in entry.module.modules() if is_embedding(part)]
+
+
+def _any_text(entries: Sequence[Entry]) -> bool:
+    return any("text" in entry.consumes for entry in entries)
 
 
 def _find_tables(module: nn.Module) -> list[nn.Module]:
@@ -95,7 +121,7 @@ def is_embedding(module: nn.Module) -> bool:
 
 def _consumed(module: nn.Module, models: Sequence[nn.Module]) -> frozenset[Kind]:
     inner = {part for part in module.modules() if part is not module}.intersection(models)
-    kinds = [kind for kind in _NAMES if _takes(module, kind)]
+    kinds = [kind for kind in NAMES if _takes(module, kind)]
     return frozenset(kind for kind in kinds if _hides_calls(module) or _is_innermost(module, kind, inner))
 
 
@@ -108,7 +134,7 @@ def _is_innermost(module: nn.Module, kind: Kind, inner: set[nn.Module]) -> bool:
 
 
 def _takes(module: nn.Module, kind: Kind) -> bool:
-    if not has_parameter(module, _NAMES[kind]):
+    if not has_parameter(module, NAMES[kind]):
         return False
     return is_transformers_model(module) or (kind == "text" and _embeds(module))
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -51,6 +53,26 @@ def _fields(batch: Any) -> Mapping[str, Any] | None:
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
         return {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
     return dict(zip(batch._fields, batch)) if isinstance(batch, tuple) and hasattr(batch, "_fields") else None
+
+
+def read_running(module: nn.Module) -> dict[str, Any]:
+    """The arguments of the ``forward`` of a module that runs on Python's stack, as they are by now; empty if none does.
+
+    For one that the loop does not call through the module, so that no hook is given them.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "forward" and code.co_argcount and frame.f_locals.get(code.co_varnames[0]) is module:
+            return _read_arguments(code, frame.f_locals)
+        frame = frame.f_back
+    return {}
+
+
+def _read_arguments(code: CodeType, values: Mapping[str, Any]) -> dict[str, Any]:
+    count = code.co_argcount + code.co_kwonlyargcount
+    more = [name for name in code.co_varnames[count : count + 2] if isinstance(values.get(name), dict)]
+    return {name: values[name] for name in (*code.co_varnames[1:count], *more) if name in values}
 
 
 def positional_names(module: nn.Module, method: str = "forward") -> tuple[str, ...]:

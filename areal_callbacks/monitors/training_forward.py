@@ -5,74 +5,19 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
 
 from areal_callbacks.monitors.captured import is_captured
-from areal_callbacks.monitors.consumers import Entry, Kind, find_embeddings, find_entries
-from areal_callbacks.monitors.forward_inputs import Inputs, positional_names, read_inputs
+from areal_callbacks.monitors.consumers import Entry, find_embeddings, find_entries, find_own_embeddings
+from areal_callbacks.monitors.forward_call import ForwardCall, ForwardListener, read_lookup
+from areal_callbacks.monitors.forward_inputs import positional_names, read_running
+from areal_callbacks.monitors.lookups import Lookup, OutsideLookups
 from areal_callbacks.monitors.recomputation import is_recomputation
 from areal_callbacks.safety.door import Observer
 from areal_callbacks.safety.hooks import Attachments
-
-
-class ForwardListener(Protocol):
-    """Told about forwards."""
-
-    def on_forward(self, module: nn.Module) -> None:
-        """A training forward of this module begins."""
-
-    def on_untrained_forward(self) -> None:
-        """A forward begins that does not train: evaluation, generation."""
-
-    def on_consumed(self, kind: Kind, call: ForwardCall) -> None:
-        """A module has consumed its inputs in a training forward."""
-
-    def on_outermost(self, call: ForwardCall, *, has_models: bool) -> None:
-        """The training forward of what the loop calls has ended; models in it have told what they consumed."""
-
-
-class ForwardCall:
-    """A call in progress.
-
-    Attributes:
-        entry: whose.
-        trains: in training mode, with gradients, for the first time, and not traced.
-        args: as given.
-        kwargs: as given.
-        inputs: the same by name; empty if it does not train.
-        outer: the call that it is made in, if that is watched.
-        consumed: what it, or a call inside it, has consumed.
-        sources: the lengths that an encoder in it has read, for the decoder that comes next.
-        embedded: what was looked up in the embeddings of a model, but not in a call of it.
-    """
-
-    __slots__ = ("args", "consumed", "embedded", "entry", "error", "inputs", "kwargs", "outer", "sources", "trains")
-
-    def __init__(
-        self, entry: Entry, outer: ForwardCall | None, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, trains: bool
-    ) -> None:
-        self.entry, self.outer, self.trains = entry, outer, trains
-        self.consumed: set[Kind] = set()
-        self.sources: torch.Tensor | None = None
-        self.embedded: list[tuple[Entry, torch.Tensor]] = []
-        self.error = sys.exc_info()[1]
-        self.args, self.kwargs = (args, kwargs) if trains else ((), {})
-        self.inputs = read_inputs(entry.names, args, kwargs) if trains else Inputs({})
-
-    def around(self) -> Iterator[ForwardCall]:
-        """The calls that it is made in, the innermost first."""
-        outer = self.outer
-        while outer is not None:
-            yield outer
-            outer = outer.outer
-
-    def with_outer(self) -> dict[str, Any]:
-        """The inputs by name, with those of the calls around it that it was not given."""
-        calls = reversed([self, *self.around()])
-        return {name: value for call in calls for name, value in call.inputs.named.items() if value is not None}
 
 
 class TrainingForward(Observer):
@@ -86,15 +31,15 @@ class TrainingForward(Observer):
     Every training call of the innermost model that takes a kind of input consumes it once; a call that raises consumes
     nothing.
 
+    A model whose ``forward`` the loop calls, so that no hook sees it, begins where its embedding is looked up.
+
     Attributes:
-        active: inside a training forward now. Read by counting operators at run time.
         forwards: training forwards so far.
     """
 
     family = "training_forward"
 
     def __init__(self, listener: ForwardListener | None = None) -> None:
-        self.active = False
         self.forwards = 0
         self._ignoring = False
         self._listener = listener
@@ -102,7 +47,17 @@ class TrainingForward(Observer):
         self._without_inputs: set[nn.Module] = set()
         self._has_models: dict[nn.Module, bool] = {}
         self._call: ForwardCall | None = None
+        self._outside = OutsideLookups()
+        self._begun_outside: int | None = None
+        self._called: set[nn.Module] = set()
         self._attachments = Attachments(self)
+
+    @property
+    def active(self) -> bool:
+        """Inside a training forward now. Read by counting operators at run time."""
+        if self._call is not None:
+            return self._call.trains
+        return self._begun_outside == torch._C._current_graph_task_id()  # not in a backward that follows
 
     def attach(self, roots: Iterable[nn.Module], *, inputs_of: Iterable[nn.Module] | None = None) -> None:
         """Hook the modules that the training loop calls, and the models nested in them.
@@ -120,16 +75,39 @@ class TrainingForward(Observer):
                 self._without_inputs.update(entry.module for entry in entries)
             for entry in entries:
                 self._watch(entry)
-            for module, entry in find_embeddings(root, entries):
-                self._attachments.hook(module.register_forward_pre_hook, functools.partial(self._embed, entry))
+            for module, owners in find_embeddings(root, entries):
+                self._attachments.hook(module.register_forward_pre_hook, functools.partial(self._embed, owners))
+            for module, entry in find_own_embeddings(root, entries):
+                self._attachments.hook(module.register_forward_pre_hook, functools.partial(self._embed_inside, entry))
 
-    def _embed(self, entry: Entry, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Note what is looked up outside of a call of the model: there is none, or its ``forward`` was called."""
-        if torch.compiler.is_compiling() or self._call is None or not args or not isinstance(args[0], torch.Tensor):
+    def _embed(self, owners: tuple[Entry, ...], module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Note what is looked up outside of a call of the model: it is given the embeddings, or runs uncalled."""
+        if torch.compiler.is_compiling() or not args or not isinstance(args[0], torch.Tensor):
             return
-        calls = list(self._open_calls())
-        if self._trains(entry.module) and not any(call.entry is entry for call in calls[:-1]):
-            calls[-1].embedded.append((entry, args[0]))
+        trains, calls = self._trains(owners[0].module), list(self._open_calls())
+        is_uncalled = trains and owners[0].module not in self._called
+        lookup = Lookup(owners, args[0], read_running(owners[0].module) if is_uncalled else {})
+        if not calls:
+            self._embed_outside(lookup, trains=trains)
+        elif trains and not any(lookup.is_of(call.entry.module) for call in calls[:-1]):
+            calls[-1].embedded.append(lookup)
+
+    def _embed_inside(self, entry: Entry, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Note what is looked up in a call of a module that does not name its text."""
+        call = None if torch.compiler.is_compiling() else next(self._calls_of(entry), None)
+        if call is not None and call.trains and args and isinstance(args[0], torch.Tensor):
+            call.looked_up.append(args[0])
+
+    def _embed_outside(self, lookup: Lookup, *, trains: bool) -> None:
+        self._begun_outside = torch._C._current_graph_task_id() if trains else None
+        if not trains:
+            return
+        self._outside.add(lookup)
+        entry = lookup.entries[0]
+        if "text" in entry.consumes and entry.module not in self._called and self._listener is not None:
+            self.forwards += 1
+            self._listener.on_forward(entry.module)
+            self._listener.on_embedded(read_lookup(lookup, None))
 
     def _watch(self, entry: Entry) -> None:
         module = entry.module
@@ -175,7 +153,9 @@ class TrainingForward(Observer):
         self._entries.clear()
         self._has_models.clear()
         self._without_inputs.clear()
-        self._call, self.active = None, False
+        self._called.clear()
+        self._outside.take()
+        self._call = self._begun_outside = None
 
     def _wrap(self, entry: Entry, name: str) -> None:
         self._attachments.wrap(entry.module, name, functools.partial(self._around, entry))
@@ -206,7 +186,8 @@ class TrainingForward(Observer):
         trains = self._trains(entry.module)
         self.forwards += trains and not (outer is not None and outer.trains)
         self._call = ForwardCall(entry, outer, args, kwargs, trains=trains)
-        self.active = trains
+        if trains and outer is None:
+            self._call.embedded_before = self._outside.take()
         if self._listener is None:
             return
         if trains:
@@ -220,7 +201,7 @@ class TrainingForward(Observer):
 
     def _open_call(self, entry: Entry) -> ForwardCall | None:
         """Where a call of this entry is made; it may still be open: torch calls no hook for KeyboardInterrupt."""
-        again = next((call for call in self._open_calls() if call.entry is entry), None)
+        again = next(self._calls_of(entry), None)
         return self._call if again is None else again.outer
 
     def _open_calls(self) -> Iterator[ForwardCall]:
@@ -228,25 +209,28 @@ class TrainingForward(Observer):
             yield self._call
             yield from self._call.around()
 
+    def _calls_of(self, entry: Entry) -> Iterator[ForwardCall]:
+        return (call for call in self._open_calls() if call.entry is entry)
+
     def _leave(self, entry: Entry) -> None:
-        call = next((call for call in self._open_calls() if call.entry is entry), None)
+        call = next(self._calls_of(entry), None)
         if call is None:
             return
         self._call = call.outer
-        self.active = call.outer is not None and call.outer.trains
         if call.trains and sys.exc_info()[1] is call.error and self._listener is not None:
             self._consume(call, self._listener)
 
     def _consume(self, call: ForwardCall, listener: ForwardListener) -> None:
         if call.entry.module in self._without_inputs:
             return
+        self._called.add(call.entry.module)
         for kind in call.entry.consumes - call.consumed:
             call.consumed.add(kind)
             listener.on_consumed(kind, call)
         if call.outer is None and self._has_models.get(call.entry.module) and "text" not in call.consumed:
-            for entry, ids in call.embedded:
+            for lookup in call.embedded:
                 call.consumed.add("text")
-                listener.on_consumed("text", ForwardCall(entry, call, (), {"input_ids": ids}, trains=True))
+                listener.on_consumed("text", read_lookup(lookup, call))
         if call.outer is not None:
             call.outer.consumed |= call.consumed
         else:

@@ -15,11 +15,12 @@ from areal_callbacks.core.records import Records
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.flops.registry import Estimator
 from areal_callbacks.monitors.consumers import Kind
+from areal_callbacks.monitors.forward_call import ForwardCall
 from areal_callbacks.monitors.moe_balance.monitor import MoEBalanceMonitor
 from areal_callbacks.monitors.throughput.monitor import ThroughputMonitor
 from areal_callbacks.monitors.throughput.null import NullThroughput
 from areal_callbacks.monitors.throughput.optimizer_steps import OptimizerSteps
-from areal_callbacks.monitors.training_forward import ForwardCall, TrainingForward
+from areal_callbacks.monitors.training_forward import TrainingForward
 from areal_callbacks.safety.door import Observer, attempt, guarded
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.session.estimates import Estimates
@@ -175,6 +176,10 @@ class Observation(Observer):
     def on_consumed(self, kind: Kind, call: ForwardCall) -> None:
         """A model has consumed its inputs in a training forward."""
         self.throughput.on_consumed(kind, call)
+
+    def on_embedded(self, call: ForwardCall) -> None:
+        """Text is embedded for a model that was never called."""
+        self.throughput.on_embedded(call)
 
     def on_outermost(self, call: ForwardCall, *, has_models: bool) -> None:
         """The training forward of what the loop calls has ended."""

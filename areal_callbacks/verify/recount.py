@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self
 
@@ -15,10 +15,10 @@ from torch.utils.hooks import RemovableHandle
 
 from areal_callbacks.verify import audio, experts, operator_flops
 from areal_callbacks.verify.calls import ModuleCall, bind, list_calls, name_values
-from areal_callbacks.verify.evidence import gather
+from areal_callbacks.verify.evidence import Evidence, gather, holds_other, holds_text
 from areal_callbacks.verify.gradient_state import GradientState
 from areal_callbacks.verify.rows import measure
-from areal_callbacks.verify.token_tables import TokenTables, pad_id_of
+from areal_callbacks.verify.token_tables import TokenTables, ends_texts, pad_id_of
 from areal_callbacks.verify.totals import Totals
 
 P = ParamSpec("P")
@@ -75,6 +75,7 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._hooks: list[RemovableHandle] = []
         self._open: list[tuple[nn.Module, list[bool]]] = []
         self._entered_table: nn.Module | None = None
+        self._embedded: list[Evidence] = []
         self._batch: Any = {}
         self.add(*models)
 
@@ -125,29 +126,39 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @_noted
     def _see_embedding(self, weight: Tensor, ids: Tensor) -> None:
         calls = list_calls()
-        table = self._table_of(weight, calls)
+        table = self._table_of(weight, ids, calls)
         if table is None or not self._state.trains():
             return
         owners = [call for call in calls if self._tables.owners.get(call.module) is table]  # type: ignore[arg-type]
-        if self._tables.owned(table) and not owners:
-            return  # embedded outside of its model, which is given the embeddings
+        if self._tables.owned(table) and not owners:  # embedded outside of its model, which is given the embeddings
+            self._embedded.append(self._gather(ids, calls, table))
+            return
+        self._embedded = []
         for _, has_ids in self._open:
             has_ids[0] = True
         if (owners[0].module if owners else table).training:  # type: ignore[union-attr]
-            self._count_rows(ids, calls, table)
+            self._count(self._gather(ids, calls, table))
 
-    def _table_of(self, weight: Tensor, calls: list[ModuleCall]) -> nn.Module | None:
+    def _table_of(self, weight: Tensor, ids: Tensor, calls: list[ModuleCall]) -> nn.Module | None:
         """The table that is embedding; once a call, as an adapter of it looks up rows of its own."""
+        if calls and calls[0].module is not None and holds_text(ids, calls[1:]) and self._tables.adopt(calls[0].module):
+            return calls[0].module
+        if not self._tables.owners and holds_other(ids, calls[1:]):
+            return None
         called = next((table for call in calls for table in self._tables.tables if table is call.module), None)
         if called is None:
             return self._tables.of_weight(weight)
         entered, self._entered_table = self._entered_table, None
         return called if entered is called else None
 
-    def _count_rows(self, embedded: Tensor, calls: Iterable[ModuleCall], table: nn.Module | None) -> None:
-        calls = list(calls)
-        pad = pad_id_of([call.module for call in calls], table)
+    def _gather(self, embedded: Tensor, calls: list[ModuleCall], table: nn.Module | None) -> Evidence:
+        modules = [call.module for call in calls]
+        pad = pad_id_of(modules, table)
         evidence = gather(embedded, calls, self._batch, pad)
+        evidence.ends = ends_texts(modules, pad)
+        return evidence
+
+    def _count(self, evidence: Evidence) -> None:
         self.totals.add_rows(measure(evidence), evidence.shape[0] * evidence.shape[1])
 
     # -- hooks: embeddings that are given, audio, experts
@@ -193,7 +204,19 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._open.append((module, [bool(given)]))
         if given and is_new and module.training and self._state.trains():
             for value in given:
-                self._count_rows(value, list_calls() or [call], None)
+                self._count_given(value, list_calls() or [call])
+
+    def _count_given(self, embeddings: Tensor, calls: list[ModuleCall]) -> None:
+        """Embeddings ``[B, T, H]`` that a model is given, or fewer ids of which they were made: a prompt is no text."""
+        whole, made_of = self._gather(embeddings, calls, None), self._embedded
+        is_made = bool(made_of) and all(part.shape[0] == whole.shape[0] for part in made_of)
+        known = sum(part.shape[1] for part in made_of)
+        if is_made and (known < whole.shape[1] or (len(made_of) == 1 and known == whole.shape[1])):
+            for part in made_of:
+                self._count(part.fill(whole))
+        else:
+            self._count(whole)
+        self._embedded = []
 
     def _close_model(self, module: nn.Module, args: Any, result: Any) -> None:
         while self._open and self._open.pop()[0] is not module:

@@ -39,9 +39,14 @@ def find_real(evidence: Evidence, segments: Tensor) -> Tensor:
     """bool ``[B, T]``: ids that are no padding.
 
     A mask decides. Where it is missing, or whole and the rows are packed, an id at either end of its row is padding if
-    it is the padding id and its label is −100, or if it is the padding id and stands in a sequence of padding ids
-    only; where no padding id is known, if several such ids follow each other, each a sequence of its own with the
-    label −100. The inputs of a decoder end where its labels end.
+    it is the padding id and
+
+    * its label is −100, or
+    * it stands in a sequence of padding ids only, or
+    * there are no labels, and it does not end or begin texts, too.
+
+    Where no padding id is known, several ids are that follow each other, each a sequence of its own with the label
+    −100. The inputs of a decoder end where its labels end, also where a mask goes on.
     """
     real = segments >= 0
     if evidence.mask is not None:
@@ -50,7 +55,7 @@ def find_real(evidence: Evidence, segments: Tensor) -> Tensor:
         real &= evidence.pairs.diagonal(dim1=-2, dim2=-1)
     is_whole = evidence.mask is None or bool((evidence.mask != 0).all())
     if evidence.decodes:
-        return real & _before_labels_end(evidence.labels) if evidence.mask is None else real
+        return real & _before_labels_end(evidence.labels)
     is_packed = any(part is not None for part in (evidence.positions, evidence.borders, evidence.pairs))
     if is_whole and (evidence.mask is None or is_packed):
         real &= ~_at_the_ends(_is_padding(evidence, segments, real) | ~real)
@@ -96,6 +101,8 @@ def _is_padding(evidence: Evidence, segments: Tensor, real: Tensor) -> Tensor:
         alone = _is_alone(segments)
         return ignored & alone & (_shift(alone, 1) | _shift(alone, -1))
     pads = evidence.ids == evidence.pad
+    if evidence.labels is None and not evidence.ends:
+        return pads
     return pads & (ignored | _fills_its_segment(pads, segments))
 
 

@@ -35,6 +35,13 @@ class TokenTables:
         """Whether a Transformers-like module names this table as its own."""
         return any(other is table for other in self.owners.values())
 
+    def adopt(self, table: nn.Module) -> bool:
+        """Take an embedding that was given ids of the batch for a table, too, where no module names its own."""
+        is_other = isinstance(table, nn.Embedding) and table not in self.tables
+        if is_other and not self.owners:
+            self.tables.append(table)
+        return table in self.tables
+
     def of_weight(self, weight: Any) -> nn.Module | None:
         """The table that these are the weights of."""
         return next((table for table in self.tables if any(weight is own for own in table.parameters())), None)
@@ -50,6 +57,14 @@ def pad_id_of(modules: Iterable[nn.Module | None], table: nn.Module | None) -> i
                 return pad
     pad = getattr(table, "padding_idx", None)
     return pad if isinstance(pad, int) else None
+
+
+def ends_texts(modules: Iterable[nn.Module | None], pad: int | None) -> bool:
+    """Whether a configuration gives the padding id to the end or the beginning of a text, too."""
+    configs = [getattr(module, "config", None) for module in modules]
+    parts = [part for config in configs for part in (config, getattr(config, "text_config", None))]
+    named = [getattr(part, f"{name}_token_id", None) for part in parts for name in ("bos", "eos", "sep", "cls")]
+    return pad is not None and any(pad in value if isinstance(value, list) else pad == value for value in named)
 
 
 def _list_owners(model: nn.Module) -> Iterator[tuple[nn.Module, nn.Module]]:

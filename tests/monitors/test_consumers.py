@@ -6,7 +6,7 @@ import torch
 from support.forwards import BATCH, READ, Listener, Model, Probe, Wrapper, observed
 from torch import Tensor, nn
 
-from areal_callbacks.monitors.training_forward import ForwardCall
+from areal_callbacks.monitors.forward_call import ForwardCall
 
 
 def test_the_model_inside_consumes_and_the_outermost_call_ends_with_that() -> None:
@@ -72,7 +72,7 @@ def test_what_is_embedded_is_told_where_no_model_takes_text() -> None:
     class Words(Listener):
         def on_outermost(self, call: ForwardCall, *, has_models: bool) -> None:
             assert not has_models
-            shapes.extend(ids.shape for _, ids in call.embedded)
+            shapes.extend(ids.shape for ids in call.looked_up)
 
     root = nn.Sequential(nn.Embedding(9, 3), nn.Linear(3, 3))
     observed(root, Words())

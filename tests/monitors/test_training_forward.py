@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from areal_callbacks.monitors.consumers import Kind
-from areal_callbacks.monitors.training_forward import ForwardCall
+from areal_callbacks.monitors.forward_call import ForwardCall
 from areal_callbacks.safety.reporting import logger
 
 

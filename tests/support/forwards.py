@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from areal_callbacks.monitors.consumers import Kind
-from areal_callbacks.monitors.training_forward import ForwardCall, TrainingForward
+from areal_callbacks.monitors.forward_call import ForwardCall
+from areal_callbacks.monitors.training_forward import TrainingForward
 
 
 class Probe(nn.Module):
@@ -71,6 +72,7 @@ class Listener:
         self.consumed: list[tuple[str, str, list[str]]] = []
         self.outermost: list[tuple[str, bool]] = []
         self.untrained = 0
+        self.embedded: list[str] = []
 
     def on_forward(self, module: nn.Module) -> None:
         self.begun.append(type(module).__name__)
@@ -80,6 +82,9 @@ class Listener:
 
     def on_consumed(self, kind: Kind, call: ForwardCall) -> None:
         self.consumed.append((kind, type(call.entry.module).__name__, sorted(call.inputs.named)))
+
+    def on_embedded(self, call: ForwardCall) -> None:
+        self.embedded.append(type(call.entry.module).__name__)
 
     def on_outermost(self, call: ForwardCall, *, has_models: bool) -> None:
         self.outermost.append((type(call.entry.module).__name__, has_models))

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
+from areal_callbacks.core.types import Export
+from areal_callbacks.integrations.fsdp import track
 from areal_callbacks.verify import Recount, Totals
 from areal_callbacks.writers.jsonl import ExpertLoadsRecord, MetricsRecord, read_metrics
 
-__all__ = ["Recount", "loads_of", "routed_of", "tokens_of", "train_and_recount", "written_loads", "written_sum"]
+__all__ = [
+    "Recount",
+    "loads_of",
+    "routed_of",
+    "tokens_of",
+    "train_and_recount",
+    "train_beside",
+    "written_loads",
+    "written_sum",
+]
 
 Loads = dict[tuple[str, int], list[int]]
 
@@ -39,6 +51,19 @@ def train_and_recount(trainer: Any) -> Totals:
         trainer.train()
     assert not recount.totals.unread
     return recount.totals
+
+
+def train_beside(
+    model: nn.Module, folder: Path, loss: Callable[[Any], Tensor], *, steps: int = 1
+) -> tuple[Export, Totals]:
+    """Backward of a loss of a model, so many times, in a loop of one's own: what is exported, and the recount."""
+    with Recount(model.train()) as recount, track(model, output_dir=str(folder), report=False) as metrics:
+        for _ in range(steps):
+            with metrics.step():
+                loss(model).backward()  # type: ignore[no-untyped-call]
+        export = metrics.export(steps)
+    assert not recount.totals.unread
+    return export, recount.totals
 
 
 def written_sum(folder: Path, name: str = "train_perf/tokens") -> float:

@@ -10,9 +10,9 @@ from torch import nn
 
 from areal_callbacks.core.records import Records
 from areal_callbacks.monitors.consumers import Entry
+from areal_callbacks.monitors.forward_call import ForwardCall
 from areal_callbacks.monitors.throughput.monitor import ThroughputMonitor
 from areal_callbacks.monitors.throughput.timer import WallTimer
-from areal_callbacks.monitors.training_forward import ForwardCall
 
 
 class Clock:

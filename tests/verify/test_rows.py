@@ -39,9 +39,13 @@ def test_a_mask_decides_at_either_side(ids: Tensor) -> None:
 
 
 @pytest.mark.parametrize("ids", [PADDED, LEFT])
-def test_without_a_mask_a_pad_is_known_by_two_signs(ids: Tensor) -> None:
-    assert lengths(ids) == [4, 4]
+def test_without_a_mask_a_pad_is_known_by_its_label_or_if_it_is_nothing_else(ids: Tensor) -> None:
+    assert lengths(ids) == [3, 2]
+    assert lengths(ids, labels=ids) == [4, 4]
     assert lengths(ids, labels=ignore_pads(ids)) == [3, 2]
+    evidence = gather(ids, [], {}, 0)
+    evidence.ends = True
+    assert measure(evidence) == [4, 4]
 
 
 def test_an_ignored_label_alone_is_a_prompt() -> None:
@@ -107,11 +111,47 @@ def test_a_decoders_inputs_end_with_its_labels() -> None:
     labels = rows([5, -100, 1], [5, 1, -100])
     assert lengths(rows([0, 5, 6], [0, 5, 1]), decoder=True, labels=labels) == [3, 2]
     assert lengths(rows([0, 5, 6]), decoder=True, decoder_attention_mask=rows([1, 1, 0])) == [2]
+    seen = rows([1, 1, 1], [1, 1, 1])
+    assert lengths(rows([0, 5, 6], [0, 5, 1]), decoder=True, labels=labels, decoder_attention_mask=seen) == [3, 2]
 
 
 def test_a_call_without_these_ids_knows_nothing_of_them() -> None:
     other = ModuleCall(nn.Identity(), {"input_ids": LEFT, "attention_mask": (LEFT != 0).long()}, frozenset())
     assert measure(gather(PADDED, [other], {}, None)) == [4, 4]
+
+
+def text_call(names: str, **arguments: Tensor) -> ModuleCall:
+    return ModuleCall(nn.Identity(), dict(arguments), frozenset(names.split()))
+
+
+@pytest.mark.parametrize("pad", [0, None])
+def test_a_mask_that_marks_padding(pad: int | None) -> None:
+    hidden = PADDED == 0
+    for name in ("src_key_padding_mask", "padding_mask", "pad_mask"):
+        assert lengths(PADDED, pad, **{name: hidden}) == [3, 2]
+        assert lengths(PADDED, pad, **{name: hidden.float().masked_fill(hidden, float("-inf"))}) == [3, 2]
+
+
+def test_the_name_input_mask_has_two_meanings() -> None:
+    """That of BERT's own scripts, and XLNet's beside an ``attention_mask``; what the ids show decides."""
+    hidden = (PADDED == 0).float()
+    call = text_call("input_ids attention_mask input_mask", input_ids=PADDED, input_mask=hidden)
+    assert measure(gather(PADDED, [call], {}, None)) == [3, 2]
+    assert lengths(PADDED, None, input_mask=1 - hidden) == [3, 2]
+    assert lengths(PADDED, 0, input_mask=hidden) == [3, 2]
+
+
+def test_each_of_two_texts_has_its_mask() -> None:
+    other = rows([5, 6, 7, 8], [5, 6, 7, 0])
+    masks = {"src_key_padding_mask": PADDED == 0, "tgt_key_padding_mask": other == 0}
+    call = text_call("src tgt", src=PADDED, tgt=other, **masks)
+    assert measure(gather(PADDED, [call], {}, None)) == [3, 2]
+    assert measure(gather(other, [call], {}, None)) == [4, 3]
+
+
+def test_ids_that_a_model_turned() -> None:
+    call = text_call("input_ids", input_ids=PADDED, attention_mask=(PADDED != 0).float())
+    assert measure(gather(PADDED.t().contiguous(), [call], {}, None)) == [3, 2]
 
 
 def test_the_batch_is_asked_last() -> None:

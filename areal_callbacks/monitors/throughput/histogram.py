@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -66,8 +66,12 @@ class LengthHistogram:
         values = [operator.index(length) for length in lengths]
         if min(values, default=0) < 0:
             raise ValueError(f"sequence lengths must not be negative, got {values}")
+        self.add_counts(Counter(values))
+
+    def add_counts(self, counts: Mapping[int, int]) -> None:
+        """Count lengths that the host has counted: length → sequences."""
         self.is_empty = False
-        self._host.update(values)
+        self._host.update(counts)
 
     def add_unbounded(self, lengths: Tensor) -> None:
         """Count an integer tensor whose largest value the host does not know; it is kept until :meth:`take`.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -11,10 +12,8 @@ from torch import Tensor
 from areal_callbacks.monitors.forward_inputs import Inputs, read_inputs
 from areal_callbacks.monitors.throughput.padding import find_padding
 from areal_callbacks.monitors.throughput.segments import find_starts, segment_ids
-from areal_callbacks.monitors.throughput.token_batch import TokenBatch, is_token_ids, read_batch
-
-_NO_TOKENS = ("mask", "label", "position")
-"""Parts of names by which matrices of integers are something else."""
+from areal_callbacks.monitors.throughput.texts import Text, find_mask, find_texts
+from areal_callbacks.monitors.throughput.token_batch import TokenBatch, read_batch
 
 
 class Lengths(NamedTuple):
@@ -41,6 +40,13 @@ class Lengths(NamedTuple):
             return self
         return self._replace(is_paired=True, pairs=(sources, self.values))
 
+    def add(self, other: Lengths) -> Lengths:
+        """With those of another text."""
+        rule = " and ".join(dict.fromkeys([self.rule, other.rule]))
+        return self._replace(
+            values=torch.cat([self.values, other.values]), bound=max(self.bound, other.bound), rule=rule
+        )
+
     def join(self, sources: Lengths) -> Lengths:
         """As those of targets, and with those of their sources."""
         values = torch.cat([sources.values, self.values])
@@ -51,36 +57,40 @@ class Lengths(NamedTuple):
 def sequence_lengths(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    embedded: Collection[torch.Size] | None = None,
+    looked_up: Sequence[Tensor] | None = None,
     config: Any = None,
+    names: Sequence[str] = (),
 ) -> Lengths | None:
     """The original lengths in the arguments of a call whose parameters have no known names.
 
-    Token ids are what is called so, or else the first tensor, if it is a matrix of integers wide enough for them.
-    A mapping, a dataclass, a sequence among the arguments, as a batch comes to a training step, is looked into.
+    Token ids are what is called so, or else the first tensor, if it is a matrix of integers wide enough for them; and
+    every further one of these that an embedding looks up. A mapping, a dataclass, a sequence among the arguments, as a
+    batch comes to a training step, is looked into.
 
     Args:
         args: positional arguments.
         kwargs: arguments by keyword.
-        embedded: the shapes of what was looked up in embeddings, which tokens without a name are; None if unknown.
+        looked_up: in embeddings, which tokens without a name are; None if unknown.
         config: names the number of padding.
+        names: of the positional parameters.
 
     Returns:
         None where the arguments hold no tokens.
     """
-    inputs = read_inputs((), args, kwargs)
-    batch = read_batch(inputs.named, config=config)
-    if batch is None and (tokens := _unnamed_tokens(inputs, embedded)) is not None:
-        batch = read_batch({**inputs.named, "input_ids": tokens}, config=config)
-    return None if batch is None else lengths_of(batch)
+    inputs = read_inputs(names, args, kwargs)
+    found = read_texts(inputs, find_texts(inputs, looked_up), config)
+    return functools.reduce(Lengths.add, found) if found else None
 
 
-def _unnamed_tokens(inputs: Inputs, embedded: Collection[torch.Size] | None) -> Tensor | None:
-    named = (value for name, value in inputs.named.items() if not any(word in name for word in _NO_TOKENS))
-    first = next((value for value in (*inputs.listed, *named) if isinstance(value, Tensor)), None)
-    if first is None or first.dim() < 2 or not is_token_ids(first):
-        return None
-    return first if embedded is None or first.shape in embedded else None
+def read_texts(inputs: Inputs, texts: Sequence[Text], config: Any) -> list[Lengths]:
+    """The lengths of each text of one call; what else the call was given is told of the first."""
+    found = []
+    for text in texts:
+        mask = find_mask(inputs.named, text, texts)
+        told = {**(inputs.named if text is texts[0] else {}), "input_ids": text.ids}
+        batch = read_batch(told if mask is None else {**told, "attention_mask": mask}, config=config)
+        found += [] if batch is None else [lengths_of(batch)]
+    return found
 
 
 def lengths_of(batch: TokenBatch) -> Lengths:
@@ -90,7 +100,7 @@ def lengths_of(batch: TokenBatch) -> Lengths:
 
 def _lengths_of(batch: TokenBatch) -> Lengths:
     starts = find_starts(batch)
-    if starts is None and batch.mask is not None:
+    if starts is None and batch.mask is not None and not batch.ends_with_labels:
         return Lengths(_count(batch.mask, batch.has_numbers), batch.width)
     padding = find_padding(batch, starts)
     if starts is not None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from areal_callbacks.monitors.throughput.lengths import Lengths, lengths_of, sequence_lengths
-from areal_callbacks.monitors.throughput.token_batch import read_batch
-from areal_callbacks.monitors.training_forward import ForwardCall
+from areal_callbacks.monitors.consumers import NAMES
+from areal_callbacks.monitors.forward_call import ForwardCall
+from areal_callbacks.monitors.lookups import find_embedded
+from areal_callbacks.monitors.throughput.lengths import Lengths, lengths_of, read_texts, sequence_lengths
+from areal_callbacks.monitors.throughput.texts import find_texts, name_mask
+from areal_callbacks.monitors.throughput.token_batch import read_batch, read_tokens
 
+_MODALITIES = NAMES["audio"] | NAMES["images"]
 _DECODER = "decoder_"
 _ENCODER = "encoder_"
 
@@ -32,6 +37,9 @@ def model_lengths(call: ForwardCall) -> Lengths | None:
     lengths = _read(call, inputs)
     if lengths is None:  # a compiled module hides the model in it
         lengths = sequence_lengths(call.args, call.kwargs, config=call.entry.config)
+    elif call.looked_up:
+        further = read_texts(call.inputs, find_texts(call.inputs, call.looked_up), call.entry.config)[1:]
+        lengths = functools.reduce(Lengths.add, further, lengths)
     pair = next(filter(_is_pair, call.around()), None)
     if lengths is None or pair is None:
         return lengths
@@ -41,7 +49,7 @@ def model_lengths(call: ForwardCall) -> Lengths | None:
 
 def outermost_lengths(call: ForwardCall) -> Lengths | None:
     """The lengths in the arguments of a call in which no model consumes text."""
-    return sequence_lengths(call.args, call.kwargs, {ids.shape for _, ids in call.embedded}, call.entry.config)
+    return sequence_lengths(call.args, call.kwargs, call.looked_up, call.entry.config, call.entry.names)
 
 
 def batch_lengths(inputs: Mapping[str, Any]) -> Lengths | None:
@@ -50,9 +58,24 @@ def batch_lengths(inputs: Mapping[str, Any]) -> Lengths | None:
 
 
 def _read(call: ForwardCall, inputs: Mapping[str, Any], *, is_decoder: bool = False) -> Lengths | None:
-    outer = list(_outer_inputs(call, is_decoder=is_decoder))
-    batch = read_batch(inputs, outer, call.entry.config)
+    given = {**name_mask(inputs, call.entry.names), **_read_lookups(call, inputs)}
+    batch = read_batch(given, list(_outer_inputs(call, is_decoder=is_decoder)), call.entry.config)
     return None if batch is None else lengths_of(batch)
+
+
+def _read_lookups(call: ForwardCall, inputs: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The ids that given embeddings were made of. What stands before them, a prompt of trained vectors, is no text.
+
+    Where images or sound are given, too, their places in the text are positions like the others.
+    """
+    embeddings = read_tokens(inputs)
+    if embeddings is None or not embeddings.is_floating_point() or embeddings.dim() != 3:
+        return {}
+    ids = find_embedded(call.lookups(), call.entry.module, *embeddings.shape[:2])
+    width = sum(each.shape[1] for each in ids)
+    if not ids or (width < embeddings.shape[1] and not _MODALITIES.isdisjoint(call.with_outer())):
+        return {}
+    return {"input_ids": ids[0] if len(ids) == 1 else torch.cat(ids, 1)}
 
 
 def _source_lengths(call: ForwardCall, inputs: Mapping[str, Any]) -> Tensor | None:
@@ -75,7 +98,7 @@ def _outer_inputs(call: ForwardCall, *, is_decoder: bool) -> Iterator[Mapping[st
     is_pair = False
     for outer in call.around():
         is_pair = is_pair or _is_pair(outer)
-        inputs = outer.inputs.named
+        inputs = name_mask(outer.inputs.named, outer.entry.names)
         if is_decoder and is_pair:
             yield _of_decoder(inputs)
         else:

@@ -11,6 +11,7 @@ import torch
 
 from areal_callbacks.core.records import Records
 from areal_callbacks.monitors.consumers import Kind
+from areal_callbacks.monitors.forward_call import ForwardCall
 from areal_callbacks.monitors.throughput.frames import FrameCounter
 from areal_callbacks.monitors.throughput.images import TowerFlops
 from areal_callbacks.monitors.throughput.interval import LIMB, Interval, Totals, as_maxima, as_vectors, read_maxima
@@ -21,7 +22,7 @@ from areal_callbacks.monitors.throughput.sequences import NOTHING, SequenceCount
 from areal_callbacks.monitors.throughput.slowest import SLOWEST, encode_rank
 from areal_callbacks.monitors.throughput.timer import Timer, make_timer
 from areal_callbacks.monitors.throughput.training_spans import TrainingSpans
-from areal_callbacks.monitors.training_forward import ForwardCall
+from areal_callbacks.monitors.throughput.uncalled import UncalledModels
 from areal_callbacks.safety.door import attempt, guarded
 from areal_callbacks.safety.reporting import report_once
 
@@ -115,9 +116,9 @@ class ThroughputMonitor(TrainingSpans):
         self._token_count_fn = token_count_fn
         self._sequences = SequenceCounts()
         self._frames = FrameCounter()
-        self._has_read = self._runs_no_model = False
-        self._optimizer_steps = 0
-        self._skipped_steps = 0
+        self._uncalled = UncalledModels()
+        self._has_read = False
+        self._optimizer_steps = self._skipped_steps = 0
 
     # -- step path
 
@@ -129,7 +130,14 @@ class ThroughputMonitor(TrainingSpans):
         if kind == "audio":
             self._frames.add(call.with_outer(), getattr(call.entry.module, "config", None))
         if kind == "text" and not self.host_counts and self._token_count_fn is None:
+            self._uncalled.discard(call.entry.module)
             self._read(model_lengths, call)
+
+    @guarded
+    def on_embedded(self, call: ForwardCall) -> None:
+        """What was looked up counts if the model is not called until the export: then its ``forward`` was."""
+        if not self.host_counts and self._token_count_fn is None:
+            self._uncalled.add(call.entry.module, attempt("throughput:batch", _UNREAD, model_lengths, call))
 
     @guarded
     def on_outermost(self, call: ForwardCall, *, has_models: bool) -> None:
@@ -138,9 +146,7 @@ class ThroughputMonitor(TrainingSpans):
             return
         if self._token_count_fn is not None:
             self._take(self._token_count_fn, *call.args, **call.kwargs)
-        elif has_models or call.consumed:  # of sound and images alone: text is what other models take
-            self._runs_no_model = not self._has_read
-        else:
+        elif not has_models and not call.consumed:  # of sound and images alone: text is what other models take
             self._read(outermost_lengths, call)
 
     @guarded
@@ -157,10 +163,11 @@ class ThroughputMonitor(TrainingSpans):
 
     def _read(self, read: Callable[[Any], Lengths | None], given: Any) -> None:
         """A batch that raises when it is read costs the tokens of its interval."""
-        self._has_read, self._runs_no_model = True, False
+        self._has_read = True
         self._sequences.add_read(attempt("throughput:batch", _UNREAD, read, given))
 
     def _take(self, count: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        self._has_read = True
         told = attempt("throughput:batch", _UNREAD, lambda: self._sequences.add(count(*args, **kwargs)))
         self._sequences.unreadable += told is None
 
@@ -192,7 +199,7 @@ class ThroughputMonitor(TrainingSpans):
     @property
     def has_work(self) -> bool:
         """Something was trained since the last export: sequences or optimizer steps."""
-        return not self._sequences.is_empty or self._optimizer_steps > 0
+        return not self._sequences.is_empty or not self._uncalled.is_empty or self._optimizer_steps > 0
 
     @property
     def rules(self) -> str:
@@ -207,17 +214,18 @@ class ThroughputMonitor(TrainingSpans):
 
     def collect(self) -> Records:
         """This rank's interval, and start the next one. Waits once for the device."""
+        self._has_read |= self._uncalled.join(self._sequences)
         trained = self._has_begun or self.has_work or self._sequences.unreadable > 0 or self._skipped_steps > 0
+        is_blind = trained and not self._has_read
         maxima: dict[str, list[float]] = {
             "trained": [trained],
             **self.take_seconds(trained=trained),
-            **self._take_time(),
+            **self._take_time(is_blind),
         }
         taken = self._sequences.take()
         sequences = taken if self._contributes_tokens else NOTHING
         flops = self._take_flops(sequences)
-        maxima["without_flops"] = [flops is None]
-        maxima["approximate"] = [self._is_approximate]
+        maxima |= {"without_flops": [flops is None], "approximate": [self._is_approximate]}
         sums: dict[str, list[float]] = {
             "tokens": [sequences.tokens],
             "frames": [self._frames.take() if self._contributes_tokens else 0],
@@ -230,10 +238,10 @@ class ThroughputMonitor(TrainingSpans):
         peaks = {SLOWEST: encode_rank(maxima["seconds"][0], self._rank), **read_memory(self._device)}
         return Records(*as_maxima(peaks), sums=as_vectors(sums), maxima=as_vectors(maxima))
 
-    def _take_time(self) -> dict[str, list[float]]:
+    def _take_time(self, is_blind: bool) -> dict[str, list[float]]:
         steps, self._optimizer_steps = self._optimizer_steps, 0
         skipped, self._skipped_steps = self._skipped_steps, 0
-        unreadable = self._sequences.take_unreadable() + self._runs_no_model
+        unreadable = self._sequences.take_unreadable() + is_blind
         return {
             "interval": [1],
             "optimizer_seconds": [self.optimizer.take()],
@@ -256,10 +264,7 @@ class ThroughputMonitor(TrainingSpans):
             report_once("flops:estimator", f"the FLOPs estimator failed, FLOPs are left out: {error!r}")
             self.estimator = None
             return None
-        if flops is None:
-            report_once("flops:pairs", "not every text had a source and a target: FLOPs, which need both, are left out")
-            return None
-        return flops + (images if self._contributes_tokens else 0)
+        return None if flops is None else flops + (images if self._contributes_tokens else 0)
 
     def accumulate(self, reduced: Records) -> None:
         """Add a reduced interval to the totals."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from areal_callbacks.monitors.consumers import Kind
-from areal_callbacks.monitors.training_forward import ForwardCall
+from areal_callbacks.monitors.forward_call import ForwardCall
 
 
 class NullThroughput:
@@ -41,6 +41,8 @@ class NullThroughput:
     def count_inputs(self, inputs: Mapping[str, Any]) -> None: ...
 
     def on_consumed(self, kind: Kind, call: ForwardCall) -> None: ...
+
+    def on_embedded(self, call: ForwardCall) -> None: ...
 
     def on_outermost(self, call: ForwardCall, *, has_models: bool) -> None: ...
 

@@ -14,12 +14,11 @@ _NO_LOSS = -100
 def find_padding(batch: TokenBatch, starts: Tensor | None) -> Tensor | None:
     """Bool ``[rows, width]``, True for padding; None where no token is.
 
-    A mask tells it: a token is marked, may not attend to itself, or lies behind the last boundary. Without a flat mask,
-    padding is what ends a sequence or begins a row
-
-    * with the number of padding in the configuration, where there is no loss (if nothing tells where a loss is: unless
-      that number also ends sequences);
-    * without a loss, in the decoder of an encoder-decoder, whose labels are its own tokens.
+    A mask tells it: a token is marked, may not attend to itself, or lies behind the last boundary. In the decoder of an
+    encoder-decoder, whose labels are its own tokens, what ends a sequence without a loss is padding, too: the model
+    masks only what has the number of padding. Without a flat mask, padding is what ends a sequence or begins a row with
+    the number of padding in the configuration, where there is no loss (if nothing tells where a loss is: unless that
+    number also ends sequences).
 
     Behind a packing it is what has positions 0, 0, 0 and no loss, also where a mask does not tell it.
     """
@@ -42,11 +41,11 @@ def _from_boundaries(batch: TokenBatch) -> Tensor | None:
 
 
 def _from_ends(batch: TokenBatch, starts: Tensor | None) -> Tensor | None:
+    without_loss = None if batch.labels is None else batch.labels == _NO_LOSS
+    if batch.ends_with_labels and without_loss is not None:
+        return _ends(without_loss, starts)
     if batch.mask is not None:
         return None
-    without_loss = None if batch.labels is None else batch.labels == _NO_LOSS
-    if batch.is_decoder and without_loss is not None:
-        return _ends(without_loss, starts)
     if batch.ids is None or batch.pad_id is None or (without_loss is None and batch.is_pad_shared):
         return None
     padding = batch.ids == batch.pad_id

@@ -13,6 +13,7 @@ from areal_callbacks.flops.registry import Estimator, takes_pairs
 from areal_callbacks.monitors.throughput.histogram import LengthHistogram
 from areal_callbacks.monitors.throughput.lengths import Lengths
 from areal_callbacks.monitors.throughput.pairs import PairCounts
+from areal_callbacks.safety.reporting import report_once
 
 
 class Sequences(NamedTuple):
@@ -38,13 +39,15 @@ class Sequences(NamedTuple):
         Raises:
             ValueError: the estimator returns no finite number.
         """
-        if takes_pairs(estimator):
-            is_unpaired = self.alone and not self.pairs  # with pairs: an encoder that was called before its decoder
-            estimates = None if is_unpaired else [count * estimator(*pair) for pair, count in self.pairs.items()]
-        else:
+        if not takes_pairs(estimator):
             estimates = [count * estimator(length) for length, count in self.lengths.items()]
-        flops = None if estimates is None else sum(estimates)
-        if flops is not None and not math.isfinite(flops):
+        elif self.alone and not self.pairs:  # with pairs: an encoder that was called before its decoder
+            report_once("flops:pairs", "not every text had a source and a target: FLOPs, which need both, are left out")
+            return None
+        else:
+            estimates = [count * estimator(*pair) for pair, count in self.pairs.items()]
+        flops = sum(estimates)
+        if not math.isfinite(flops):
             raise ValueError(f"it returned {flops}")
         return flops
 
@@ -87,6 +90,14 @@ class SequenceCounts:
         else:
             self._alone.add_host([int(lengths)] if isinstance(lengths, Integral) else lengths)
         return True
+
+    def join(self, other: SequenceCounts) -> None:
+        """Take what another has counted; copies from the device."""
+        self.rules |= other.rules
+        self.unreadable += other.take_unreadable()
+        taken = other.take()
+        if taken.lengths:
+            self._alone.add_counts(taken.lengths)
 
     def take(self) -> Sequences:
         """What was counted since the last call; copies from the device."""

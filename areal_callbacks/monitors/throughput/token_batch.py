@@ -58,6 +58,11 @@ class TokenBatch(NamedTuple):
         return self.pad_id in known
 
     @property
+    def ends_with_labels(self) -> bool:
+        """What a decoder is given behind the last label conditions nothing that a loss can see."""
+        return self.is_decoder and self.labels is not None
+
+    @property
     def rule(self) -> str:
         """What tells its lengths."""
         told = {
@@ -65,7 +70,7 @@ class TokenBatch(NamedTuple):
             "positions": self.positions,
             "mask": self.mask,
             "square mask": self.square if self.mask is None else None,
-            "labels": self.labels if self.mask is None else None,
+            "labels": self.labels if self.mask is None or self.is_decoder else None,
             "pad_token_id": self.pad_id if self.mask is None else None,
         }
         return " and ".join(name for name, value in told.items() if value is not None) or "full width"

@@ -101,8 +101,8 @@ def test_what_a_model_is_given(kwargs: dict[str, Any], lengths: list[int] | None
 def test_ids_without_a_name() -> None:
     assert read(IDS) == read([IDS, IDS[:, 0]]) == read((IDS, torch.zeros(2, 3))) == read({"x": IDS}) == [5, 5]
     assert read(torch.zeros(2, 3)) is None
-    assert sequence_lengths((IDS,), {}, embedded=[]) is None
-    assert checked(sequence_lengths((IDS,), {}, embedded=[IDS.shape])) == [5, 5]
+    assert sequence_lengths((IDS,), {}, looked_up=[]) is None
+    assert checked(sequence_lengths((IDS,), {}, looked_up=[IDS.clone()])) == [5, 5]
 
 
 class Pair(NamedTuple):
