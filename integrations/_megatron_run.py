@@ -213,6 +213,7 @@ class AReaLMetricsCallback(_Base):
                 self._iteration, lambda: host_scalars({name: getattr(context, name, None) for name in _SCALARS})
             )
 
+    @guarded_entry
     def on_train_end(self, context: Any) -> None:
         self.end()
 

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from areal_callbacks.config import MetricsConfig, MetricsOptions
 from areal_callbacks.integrations._megatron_flops import find_megatron_flops
 from areal_callbacks.monitors.throughput.megatron_lengths import MegatronLengths, forward_names
-from areal_callbacks.safety.door import guarded_entry
+from areal_callbacks.safety.door import attempt, guarded_entry
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.session import MetricsSession
@@ -60,8 +60,12 @@ class MegatronSession(MetricsSession):
 
     def unmeasured(self, data_iterator: Any) -> Any:
         """The same iterator, or list of iterators, whose waiting for the next batch is no training time."""
+        problem = "waiting for the next batch counts as training time"
+        return attempt("megatron:iterator", problem, self._exclude, data_iterator) or data_iterator
+
+    def _exclude(self, data_iterator: Any) -> Any:
         if isinstance(data_iterator, list | tuple):
-            return type(data_iterator)(self.unmeasured(part) for part in data_iterator)
+            return type(data_iterator)(self._exclude(part) for part in data_iterator)
         if data_iterator is None or isinstance(data_iterator, _Unmeasured):
             return data_iterator
         if not isinstance(data_iterator, RerunDataIterator):
@@ -80,11 +84,13 @@ class MegatronSession(MetricsSession):
         with self.waiting():
             yield
 
+    @guarded_entry
     def end(self) -> None:
         """A training step ends; batches are fetched inside of the steps, so that no other time waits for them."""
         super().end()
         self.forget_wait()
 
+    @guarded_entry
     def close(self) -> None:
         self._patches.undo()
         self._optimizers.clear()
@@ -145,6 +151,7 @@ def attach(
     if settings.token_count_fn is None:
         lengths = MegatronLengths(_size(groups, "cp"), forward_names(chunks[0]))
         settings = MetricsConfig.make(settings, token_count_fn=lengths)
+    _warn(get_model_config(chunks[0]))
     if flops_estimator is None and settings.flops.enabled:
         flops_estimator = find_megatron_flops(chunks)
     session = MegatronSession(settings, name=name, guests=guests)
@@ -157,7 +164,6 @@ def attach(
     )
     if optimizer is not None and not isinstance(optimizer, Optimizer):
         session.observe_megatron_optimizer(optimizer)
-    _warn(get_model_config(chunks[0]))
     return session
 
 

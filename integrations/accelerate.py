@@ -20,7 +20,7 @@ from areal_callbacks.integrations._accelerate_host import (
 )
 from areal_callbacks.integrations._accelerate_run import AcceleratorRun
 from areal_callbacks.monitors.throughput.lengths import sequence_lengths
-from areal_callbacks.safety.door import Call, Observer, guarded
+from areal_callbacks.safety.door import Call, Observer, guarded, guarded_entry
 from areal_callbacks.safety.hooks import Hook
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.safety.reporting import report_once
@@ -111,6 +111,7 @@ class AcceleratorMetrics(Observer):
         """What measures; None until an optimizer was prepared, and after the end."""
         return None if self._run is None else self._run.session
 
+    @guarded_entry
     def configure(self, config: MetricsConfig) -> None:
         """Take another configuration, as long as nothing is measured."""
         if self._run is None:
@@ -118,6 +119,7 @@ class AcceleratorMetrics(Observer):
         elif config != self.config:
             report_once("accelerate:configured", "this accelerator is measured already: its configuration stays")
 
+    @guarded_entry
     def close(self) -> None:
         """Undo every wrap and hook without meeting the other ranks; a ``with`` block that ends well logs the tail."""
         accelerator, self._accelerator = self._accelerator, None
@@ -135,6 +137,7 @@ class AcceleratorMetrics(Observer):
     def __enter__(self) -> AcceleratorMetrics:
         return self
 
+    @guarded_entry
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is None:
             self.finish()

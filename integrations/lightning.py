@@ -101,6 +101,7 @@ class AReaLMetricsCallback(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._saved = state_dict
 
+    @guarded_entry
     def on_after_setup(self, fabric: Any, module: torch.nn.Module) -> None:
         """Fabric has set up a model: give it a callback that has Fabric's hooks only."""
         if self._fabric is None:
@@ -108,6 +109,7 @@ class AReaLMetricsCallback(Callback):
         fabric._callbacks = [self._fabric if known is self else known for known in fabric._callbacks]
         self._fabric.on_after_setup(fabric, module)
 
+    @guarded_entry
     def close(self) -> None:
         """Undo everything. Needed with Fabric only, on every rank: the tail joins its loggers then."""
         if self._fabric is not None:

@@ -133,6 +133,10 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         """For the Trainer's checkpoint; called on the saving rank only, after the ranks have met."""
+        return self._describe() or {}
+
+    @guarded_entry
+    def _describe(self) -> dict[str, Any]:
         arguments: dict[str, Any] = {
             "config": self.config.to_dict(),
             "evaluate_before_train": self.evaluate_before_train,

@@ -12,11 +12,13 @@ a method that is replaced               :meth:`Patches.wrap <areal_callbacks.saf
 a hook of a module or an optimizer      :class:`~areal_callbacks.safety.hooks.Hook`
 an event of a callback, a monitor       :func:`guarded`
 a public entry of a session             :func:`guarded_entry`
+the same for a ``with`` block           :func:`guarded_block`
 ======================================  =====================================================================
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Generator
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
@@ -175,8 +177,49 @@ def guarded_entry(method: Callable[P, R]) -> Callable[P, R | None]:
         try:
             return method(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - it is ours and not the host's
-            name = f"{type(args[0]).__name__}.{method.__name__}"
-            report_once(f"entry:{name}", f"{name}() failed, training goes on: {error!r}")
+            _report_entry(method, args, error)
             return None
 
     return guard
+
+
+def guarded_block(method: Callable[P, Steps]) -> Callable[P, GuardedBlock]:
+    """Make a public method with one ``yield`` a context manager that cannot raise: what is inside runs in any case.
+
+    A failure before or after the block is reported once; an exception of the block passes unchanged.
+    """
+
+    @functools.wraps(method)
+    def guard(*args: P.args, **kwargs: P.kwargs) -> GuardedBlock:
+        return GuardedBlock(method, Call(args, kwargs), functools.partial(_report_entry, method, args))
+
+    return guard
+
+
+class GuardedBlock(contextlib.ContextDecorator):
+    """A ``with`` block of the host, with ``around`` around it; see :func:`guarded_block`."""
+
+    def __init__(self, around: Around, call: Call, failed: Callable[[BaseException], None]) -> None:
+        self._around, self._given, self._failed = around, call, failed
+        self._steps: Steps | None = None
+
+    def __enter__(self) -> None:
+        self._steps, _ = _begin(self._around, self._given, self._failed)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        steps, self._steps = self._steps, None
+        if steps is None:
+            return
+        if error is None:
+            _end(steps, None, self._failed)
+        else:
+            _tell(steps, error, self._failed)
+
+    def _recreate_cm(self) -> GuardedBlock:
+        """One for each call of a decorated function, which may call itself."""
+        return GuardedBlock(self._around, self._given, self._failed)
+
+
+def _report_entry(method: Callable[..., Any], args: tuple[Any, ...], error: BaseException) -> None:
+    name = f"{type(args[0]).__name__}.{method.__name__}"
+    report_once(f"entry:{name}", f"{name}() failed, training goes on: {error!r}")

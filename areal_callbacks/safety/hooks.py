@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import torch
@@ -47,6 +48,8 @@ class Hook:
 class Attachments:
     """Everything that an observer has attached to the host's objects: hooks and wraps, undone together.
 
+    If one of them cannot be attached, those before it are taken off again.
+
     Args:
         observer: whose they are.
     """
@@ -60,11 +63,21 @@ class Attachments:
         """Hand a guarded ``function`` to one of torch's ``register_…_hook`` methods."""
         if isinstance(getattr(register, "__self__", None), nn.Module):
             _hidden_hooks.add(self)
-        self._handles.append(register(Hook(self._observer, function), **options))
+        with self._undone_if_it_raises():
+            self._handles.append(register(Hook(self._observer, function), **options))
 
     def wrap(self, owner: object, name: str, around: Around) -> None:
         """See :meth:`Patches.wrap`."""
-        self._patches.wrap(owner, name, around)
+        with self._undone_if_it_raises():
+            self._patches.wrap(owner, name, around)
+
+    @contextlib.contextmanager
+    def _undone_if_it_raises(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.undo()
+            raise
 
     def undo(self) -> None:
         """Take everything off. Calling it again does nothing."""

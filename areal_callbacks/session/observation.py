@@ -57,8 +57,8 @@ class Observation(Observer):
     def attach(
         self,
         parts: Sequence[nn.Module],
-        device: torch.device | None,
         *,
+        device: torch.device | None,
         topology: Topology | None,
         estimator: Estimator | None,
         hooks: Mapping[str, Any],

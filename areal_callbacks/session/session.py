@@ -130,22 +130,32 @@ class MetricsSession(StepEvents):
             inputs_of: the parts that are given the batch, all by default; not later parts of a pipeline.
             flops_estimator: training FLOPs of one sequence, for a model without a Hugging Face configuration.
         """
+        self._observe(
+            [model] if isinstance(model, nn.Module) else model,
+            topology,
+            begin_with_forward=begin_with_forward,
+            device=device,
+            estimator=flops_estimator,
+            hooks={"forward_methods": forward_methods, "ignored_calls": ignored_calls, "inputs_of": inputs_of},
+        )
+        self._observe_optimizers(optimizer)
+        return self
+
+    @guarded_entry
+    def _observe(
+        self, parts: Sequence[nn.Module], topology: Topology | None, *, begin_with_forward: bool, **options: Any
+    ) -> None:
         is_first, self._attached = not self._attached, True
         if is_first:
             self.topology = topology or Topology.data_parallel()
             self.meeting = Meeting(self.topology.world)
-        parts = [model] if isinstance(model, nn.Module) else list(model)
         self._observation.begins_with_forward = begin_with_forward
-        self._observation.attach(
-            parts,
-            device,
-            topology=self.topology if is_first else None,
-            estimator=flops_estimator,
-            hooks={"forward_methods": forward_methods, "ignored_calls": ignored_calls, "inputs_of": inputs_of},
-        )
-        for each in list_optimizers(optimizer):
-            self.observe_optimizer(each)
-        return self
+        self._observation.attach(list(parts), topology=self.topology if is_first else None, **options)
+
+    @guarded_entry
+    def _observe_optimizers(self, given: Optimizer | Iterable[Optimizer] | None) -> None:
+        for optimizer in list_optimizers(given):
+            self.observe_optimizer(optimizer)
 
     @guarded_entry
     def observe_optimizer(self, optimizer: Optimizer, *, begins: bool = True) -> None:
@@ -220,6 +230,7 @@ class MetricsSession(StepEvents):
         """
         return show_report(self.output_dir)
 
+    @guarded_entry
     def start_from(self, progress: int) -> None:
         """The host tells, before the first export, where it begins: 0 is a fresh training, else it continues one."""
         self._outputs.resumes = progress > 0
@@ -229,6 +240,7 @@ class MetricsSession(StepEvents):
         """The cumulative totals, JSON-serialisable and equal on all ranks after a :meth:`reduce`."""
         return {"totals": self._observation.throughput.state_dict()}
 
+    @guarded_entry
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue the totals of an earlier run; for after :meth:`attach`. Damaged ones are reported, and restart."""
         self._outputs.resumes = True
@@ -242,18 +254,21 @@ class MetricsSession(StepEvents):
             self.is_closed = True
             self.meeting.stay_away()
             open_sessions.remove(self)
-            self._observation.detach()
-            self._outputs.close()
+            try:
+                self._observation.detach()
+            finally:
+                self._outputs.close()
 
     def __enter__(self) -> Self:
         return self
 
+    @guarded_entry
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         """Close; after a clean block on every rank what came since the last export goes to the files."""
         try:
             if kind is None and not self.is_closed and self.meeting.come():
-                step = self._last_step + self._steps_since_reduced
-                self.reduce(measured=self._steps_since_reduced > 0 or self.has_work)
-                self.emit(step)
+                steps = self._steps_since_reduced
+                self.reduce(measured=steps > 0 or self.has_work)
+                self.emit(self._last_step + steps)
         finally:
             self.close()

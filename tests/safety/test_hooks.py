@@ -52,3 +52,16 @@ def test_attachments_that_are_forgotten_do_not_keep_the_wrap(original: Any) -> N
     del forgotten
     last.undo()
     assert torch.jit._recursive.get_hook_stubs is original
+
+
+def test_what_was_attached_before_a_failure_is_taken_off() -> None:
+    model, attachments = nn.Linear(2, 2), Attachments(Witness())
+    for fail in (
+        lambda: attachments.hook(lambda _: [][0], lambda *_: None),
+        lambda: attachments.wrap(model, "no_method", lambda: None),
+    ):
+        attachments.hook(model.register_forward_hook, lambda *_: None)
+        attachments.wrap(model, "forward", lambda *_: None)
+        with pytest.raises((IndexError, AttributeError)):
+            fail()
+        assert (len(model._forward_hooks), "forward" in vars(model)) == (0, False)

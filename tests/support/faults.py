@@ -11,6 +11,7 @@ import gc
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from types import CodeType
 from typing import Any, NamedTuple
 
 import pytest
@@ -120,12 +121,26 @@ def _shimmed(shim: Callable[[Place, Any], Any], place: Place, inner: Callable[..
     return run
 
 
+_DECORATORS: list[tuple[str, Callable[..., Any]]] = [
+    ("guarded", door.guarded),
+    ("entry", door.guarded_entry),
+    ("entry", door.guarded_block),
+]
+
+
+def code_of(decorate: Callable[..., Any]) -> CodeType:
+    """By which a method is known that a decorator of the door has made."""
+    return decorate(lambda self: None).__code__
+
+
+def is_guarded(method: Any) -> bool:
+    """A method stands behind the door."""
+    return getattr(method, "__code__", None) in [code_of(decorate) for _, decorate in _DECORATORS]
+
+
 def _guarded_methods() -> Iterator[tuple[type, str, str, Callable[..., Any], Callable[..., Any]]]:
     """Class, attribute, kind, decorator and undecorated function of every method behind the door."""
-    decorators = {
-        decorate(lambda self: None).__code__: (kind, decorate)
-        for kind, decorate in (("guarded", door.guarded), ("entry", door.guarded_entry))
-    }
+    decorators = {code_of(decorate): (kind, decorate) for kind, decorate in _DECORATORS}
     for owner in _classes():
         for name, value in list(vars(owner).items()):
             kind, decorate = decorators.get(getattr(value, "__code__", None), (None, None))
