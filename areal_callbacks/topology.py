@@ -118,7 +118,7 @@ class Topology:
         """
         if mesh.get_coordinate() is None:
             raise ValueError(f"mesh: rank {dist.get_rank()} is not in {mesh}")
-        place = cls.of_ranks(
+        topology = cls.of_ranks(
             tensor_rank=_coordinate(mesh, _TENSOR),
             context_rank=_coordinate(mesh, _CONTEXT),
             pipeline_rank=_coordinate(mesh, _PIPELINE),
@@ -127,7 +127,7 @@ class Topology:
         )
         if _size(mesh, _CONTEXT) > 1:
             _ask_for_whole_lengths()
-        return replace(place, world=_world_of(mesh))
+        return replace(topology, world=_world_of(mesh))
 
     @property
     def size(self) -> int:

@@ -51,7 +51,7 @@ class AcceleratorRun:
         find_guests = functools.partial(guests_of, accelerator, config, self._row_has_step)
         self.session = MetricsSession(
             config,
-            output_dir=attempt("accelerate:folder", "the accelerator tells no folder", _folder_of, accelerator),
+            output_dir=attempt("accelerate:folder", "the accelerator has no readable folder", _folder_of, accelerator),
             guests=attempt("accelerate:guests", "no tables in the trackers", find_guests) or (),
         )
         self._exports = StepExports(self.session, steps, files_only=not accelerator.log_with)

@@ -42,7 +42,7 @@ class FabricRun(Observer):
         self.fabric = fabric
         self.session = MetricsSession(
             config,
-            output_dir=attempt("fabric:folder", "the loggers tell no folder", _folder_of, fabric),
+            output_dir=attempt("fabric:folder", "the loggers have no readable folder", _folder_of, fabric),
             guests=attempt("fabric:guests", "no tables in the loggers", guests_of, fabric.loggers, config) or (),
         )
         self._exports = StepExports(self.session, files_only=not fabric.loggers)

@@ -35,7 +35,7 @@ class LightningRun(Observer):
         self.is_over = False
         self.session = MetricsSession(
             config,
-            output_dir=attempt("lightning:folder", "the loggers tell no folder", _folder_of, trainer),
+            output_dir=attempt("lightning:folder", "the loggers have no readable folder", _folder_of, trainer),
             guests=attempt("lightning:guests", "no tables in the loggers", guests_of, trainer.loggers, config) or (),
         )
         self.trainer = trainer
@@ -46,7 +46,7 @@ class LightningRun(Observer):
 
     @guarded
     def start(self, module: LightningModule, callback: object) -> None:
-        """Attach everything; ``callback`` is the one that brought us here."""
+        """Attach everything; ``callback`` is the one that made this run."""
         strategy = self.trainer.strategy
         self.session.start_from(self.trainer.global_step)
         self.session.attach(
@@ -133,8 +133,8 @@ class LightningRun(Observer):
 
 def _callbacks_before(callback: object, callbacks: list[Any]) -> list[Any]:
     """Those that are told about an exception earlier; none if ``callback`` stands inside another one."""
-    places = [place for place, known in enumerate(callbacks) if known is callback]
-    return [known if hasattr(known, "__dict__") else type(known) for known in callbacks[: sum(places[:1])]]
+    positions = [position for position, known in enumerate(callbacks) if known is callback]
+    return [known if hasattr(known, "__dict__") else type(known) for known in callbacks[: sum(positions[:1])]]
 
 
 def _folder_of(trainer: Trainer) -> Path | None:

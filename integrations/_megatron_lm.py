@@ -87,7 +87,7 @@ class Installation:
             if iteration is None:
                 report_once("megatron:save", "save_checkpoint() takes no iteration: totals are not saved with it")
             else:
-                self._run.saved(int(iteration))
+                self._run.on_save(int(iteration))
         yield
 
     def _around_decision(self, *args: Any, **kwargs: Any) -> Generator[None, Any]:
@@ -155,19 +155,19 @@ class Installation:
         yield
         if self._run is not None and not self._run.is_over:
             arguments = _bind(self._training.training_log, args, kwargs).arguments
-            self._run.logged(int(arguments["iteration"]), lambda: host_scalars(arguments))
+            self._run.on_log(int(arguments["iteration"]), lambda: host_scalars(arguments))
 
 
 def _check(training: ModuleType, name: str, arguments: tuple[str, ...]) -> None:
-    place = f"megatron.core {megatron.core.__version__}: {training.__name__}.{name}"
+    function_name = f"megatron.core {megatron.core.__version__}: {training.__name__}.{name}"
     function = getattr(training, name, None)
     if function is None:
-        raise UnknownLoopError(f"{place} does not exist: {_CONSEQUENCE}")
+        raise UnknownLoopError(f"{function_name} does not exist: {_CONSEQUENCE}")
     parameters = _parameters(function)
     for argument in arguments:
         if argument not in parameters:
             taken = ", ".join(parameters)
-            raise UnknownLoopError(f"{place} takes no argument {argument!r}, but ({taken}): {_CONSEQUENCE}")
+            raise UnknownLoopError(f"{function_name} takes no argument {argument!r}, but ({taken}): {_CONSEQUENCE}")
 
 
 def _parameters(function: Any) -> dict[str, inspect.Parameter]:

@@ -101,7 +101,7 @@ class TrainingRun:
             if totals is not None:
                 self.session.load_state_dict(totals)
 
-    def logged(self, iteration: int, scalars: Callable[[], Mapping[str, Any]]) -> None:
+    def on_log(self, iteration: int, scalars: Callable[[], Mapping[str, Any]]) -> None:
         """An iteration is over, and logged by the host if its interval says so. Collective where an export is due.
 
         Args:
@@ -112,7 +112,7 @@ class TrainingRun:
         if iteration % self._host.log_interval == 0 and self._events.reached(iteration):
             self._log(iteration, scalars())
 
-    def saved(self, iteration: int) -> None:
+    def on_save(self, iteration: int) -> None:
         """The host saves a checkpoint: the totals in it are whole. Collective."""
         self._events.reduce(max(self._events.progress, iteration))
         if self._host.save and self.session.topology.is_writer:
@@ -209,7 +209,7 @@ class AReaLMetricsCallback(_Base):
         self._iteration += 1
         if self.run is not None:
             self.run.session.end()
-            self.run.logged(
+            self.run.on_log(
                 self._iteration, lambda: host_scalars({name: getattr(context, name, None) for name in _SCALARS})
             )
 

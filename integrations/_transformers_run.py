@@ -65,7 +65,7 @@ class TransformersRun(Observer):
 
     @guarded
     def start(self, callback: object) -> None:
-        """Attach everything; ``callback`` is the one that brought us here."""
+        """Attach everything; ``callback`` is the one that made this run."""
         trainer = self.trainer
         self.session.attach(
             trainer.model_wrapped, optimizer_of(trainer), topology_of(trainer), device=trainer.args.device
@@ -197,8 +197,8 @@ class TransformersRun(Observer):
 
 def _callbacks_after(callback: object, callbacks: list[Any]) -> list[Any]:
     """Those that begin later, or their classes if they have slots; none if ``callback`` stands inside another one."""
-    places = [place for place, known in enumerate(callbacks) if known is callback]
-    later = callbacks[places[0] + 1 :] if places else []
+    positions = [position for position, known in enumerate(callbacks) if known is callback]
+    later = callbacks[positions[0] + 1 :] if positions else []
     return [known if hasattr(known, "__dict__") else type(known) for known in later]
 
 

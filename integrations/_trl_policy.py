@@ -66,7 +66,7 @@ def observe(trainer: Any, session: MetricsSession, patches: Patches) -> None:
 
 
 class _PolicyObserver(Observer):
-    """Follows a batch through the trainer's own methods; everything it learns is what they return."""
+    """Follows a batch through the trainer's own methods; it reads only what they return."""
 
     family = "ppo"
 
@@ -111,7 +111,7 @@ class _PolicyObserver(Observer):
     def _observe_batch(self, batch: dict[str, Any]) -> None:
         self._seen.clear()
         self._generated_at = self._trainer.state.global_step
-        versions = _padded(self._versions, batch["completion_mask"])
+        versions = _pad(self._versions, batch["completion_mask"])
         if versions is not None:
             batch[_VERSIONS] = versions
         rewards, scored = self._local_rewards(len(batch["completion_mask"]))
@@ -228,7 +228,7 @@ def _clip(trainer: Any) -> Clip | None:
     return None
 
 
-def _padded(versions: list[list[int]] | None, mask: Tensor) -> Tensor | None:
+def _pad(versions: list[list[int]] | None, mask: Tensor) -> Tensor | None:
     """``[B, C]`` like the mask, -1 beyond each list."""
     if versions is None:
         return None

@@ -46,7 +46,7 @@ def command(model_or_config: str, lengths: tuple[int, ...], complete: bool, as_j
         hint = " (--fill-defaults takes missing fields from transformers)" if isinstance(config, dict) else ""
         raise click.ClickException(f"{error}{hint}") from error
     if estimate is None:
-        raise click.ClickException(f"no FLOPs formula for {model_or_config!r}; {_known()}")
+        raise click.ClickException(f"no FLOPs formula for {model_or_config!r}; {_list_known()}")
     works = read_works(config, estimate, lengths)
     click.echo(_to_json(estimate, lengths, works) if as_json else _describe(estimate, lengths, works))
 
@@ -67,10 +67,10 @@ def _read(model_or_config: str, *, complete: bool) -> Any:
         return fill_defaults(fields) if complete else fields
     if model_or_config in supported_model_types():
         return fill_defaults({"model_type": model_or_config})
-    raise click.ClickException(f"{model_or_config!r} is neither a local path nor a model type; {_known()}")
+    raise click.ClickException(f"{model_or_config!r} is neither a local path nor a model type; {_list_known()}")
 
 
-def _known() -> str:
+def _list_known() -> str:
     return f"known model types: {', '.join(supported_model_types())}"
 
 

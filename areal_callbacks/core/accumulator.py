@@ -117,51 +117,51 @@ class _Block:
     """One float64 tensor that holds a row per key; it doubles when full and reuses the rows of forgotten keys."""
 
     def __init__(self, device: torch.device) -> None:
-        self._rows = _outlasting(empty_rows(_FIRST_ROWS, device))
-        self._places: dict[str, int] = {}
+        self._rows = _make_writable(empty_rows(_FIRST_ROWS, device))
+        self._indices: dict[str, int] = {}
         self._free = list(reversed(range(_FIRST_ROWS)))
 
     def add(self, keys: Sequence[str], rows: Tensor) -> None:
         """Merge rows ``[len(keys), 4]`` into those of the keys; in three operations where these follow each other, as
         keys do that are always recorded together."""
-        places = [self._place(key) for key in keys]
-        first = places[0]
-        if places == list(range(first, first + len(places))):
-            merge_rows_(self._rows[first : first + len(places)], rows)
+        indices = [self._index_of(key) for key in keys]
+        first = indices[0]
+        if indices == list(range(first, first + len(indices))):
+            merge_rows_(self._rows[first : first + len(indices)], rows)
         else:
-            for place, row in zip(places, rows):
-                merge_rows_(self._rows[place], row)
+            for index, row in zip(indices, rows):
+                merge_rows_(self._rows[index], row)
 
-    def _place(self, key: str) -> int:
+    def _index_of(self, key: str) -> int:
         """The row of a key; that of a new one is empty."""
-        place = self._places.get(key)
-        if place is None:
+        index = self._indices.get(key)
+        if index is None:
             if not self._free:
                 self._double()
-            place = self._places[key] = self._free.pop()
-        return place
+            index = self._indices[key] = self._free.pop()
+        return index
 
     def _double(self) -> None:
         size = len(self._rows)
-        self._rows = _outlasting(torch.cat((self._rows, empty_rows(size, self._rows.device))))
+        self._rows = _make_writable(torch.cat((self._rows, empty_rows(size, self._rows.device))))
         self._free = list(reversed(range(size, 2 * size)))
 
     def records(self, key: str | None, kinds: Mapping[str, ReduceType]) -> Records:
-        places = self._places if key is None else {key: self._places[key]} if key in self._places else {}
-        keys: tuple[Key, ...] = tuple(zip(places, map(kinds.__getitem__, places)))
-        rows = list(places.values())
+        indices = self._indices if key is None else {key: self._indices[key]} if key in self._indices else {}
+        keys: tuple[Key, ...] = tuple(zip(indices, map(kinds.__getitem__, indices)))
+        rows = list(indices.values())
         if rows == list(range(len(rows))):
             return Records(keys, self._rows[: len(rows)].clone())
         return Records(keys, self._rows[torch.tensor(rows, device=self._rows.device, dtype=torch.long)])
 
     def forget(self, key: str) -> None:
-        place = self._places.pop(key, None)
-        if place is not None:
-            self._rows[place] = empty_rows(1, self._rows.device)[0]
-            self._free.append(place)
+        index = self._indices.pop(key, None)
+        if index is not None:
+            self._rows[index] = empty_rows(1, self._rows.device)[0]
+            self._free.append(index)
 
 
-def _outlasting(rows: Tensor) -> Tensor:
+def _make_writable(rows: Tensor) -> Tensor:
     """A tensor that can still be written after ``inference_mode``, in which evaluation may make the first record."""
     with torch.inference_mode(False):
         return rows.clone() if rows.is_inference() else rows

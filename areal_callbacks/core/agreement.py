@@ -57,7 +57,7 @@ def agree(wanted: Schema, ranks: Ranks) -> Schema | None:
         None, on every rank, if a rank could not form the union.
     """
     common = _common(wanted, ranks)
-    return _common(_united(wanted, ranks), ranks) if common is None else common
+    return _common(_unite(wanted, ranks), ranks) if common is None else common
 
 
 def _common(wanted: Schema, ranks: Ranks) -> Schema | None:
@@ -70,7 +70,7 @@ def _common(wanted: Schema, ranks: Ranks) -> Schema | None:
     return wanted.ordered if highest_ordered == -lowest_ordered else None
 
 
-def _united(wanted: Schema, ranks: Ranks) -> Schema:
+def _unite(wanted: Schema, ranks: Ranks) -> Schema:
     """The union of the distinct schemas; what this rank wants if it cannot form it, so that the ranks do not agree."""
     schemas = _distinct(wanted.ordered, ranks)
     try:
@@ -109,8 +109,8 @@ def _owners(wanted: Schema, ranks: Ranks) -> list[int]:
 
 def _within_limit(sizes: Iterable[int]) -> Iterator[int]:
     """Where the parts of these sizes end, as long as they end within the limit; the first in any case."""
-    for place, end in enumerate(itertools.accumulate(sizes)):
-        if end > LIMIT and place:
+    for index, end in enumerate(itertools.accumulate(sizes)):
+        if end > LIMIT and index:
             return
         yield end
 

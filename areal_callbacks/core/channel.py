@@ -40,7 +40,7 @@ class Channel:
     def learn(self, schema: Schema, mine: Schema) -> None:
         """Agree on a schema; called with the same one on every rank. ``mine`` is what this rank brings.
 
-        What the schema lacks of it was asked for in vain; it is left out and not asked for again.
+        What the schema lacks of it was refused; it is left out and not asked for again.
         """
         if schema and not self._allowance:
             self._allowance = max(LIMIT, 2 * len(schema))
@@ -76,7 +76,7 @@ class Channel:
         return self._fit
 
     def news(self, mine: Schema) -> Schema:
-        """What the agreed schema lacks and was not asked for in vain."""
+        """What the agreed schema lacks and has not refused."""
         return mine.minus(self.schema).minus(self._refused)
 
 

@@ -76,7 +76,7 @@ class FormulaSums:
         return {_SEPARATOR.join(name): total for name, total in taken.items()}
 
 
-def derived(sums: Mapping[str, Tensor]) -> dict[str, float]:
+def derive_all(sums: Mapping[str, Tensor]) -> dict[str, float]:
     """The metrics of reduced sums, under the keys that they were recorded with; one that fails is reported once."""
     metrics: dict[str, float] = {}
     for name, vector in sums.items():

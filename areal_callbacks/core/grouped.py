@@ -26,8 +26,8 @@ def split(records: Records, groups: Mapping[str, Group]) -> Records:
     """The records, those of the keys in ``groups`` apart."""
     own: dict[Group, list[int]] = {}
     shared: list[int] = []
-    for place, (key, _) in enumerate(records.keys):
-        (own.setdefault(groups[key], []) if key in groups else shared).append(place)
+    for index, (key, _) in enumerate(records.keys):
+        (own.setdefault(groups[key], []) if key in groups else shared).append(index)
     if not own:
         return records
     rest, parts = _rows(records, shared), {group: _rows(records, places) for group, places in own.items()}

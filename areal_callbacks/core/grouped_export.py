@@ -45,7 +45,7 @@ def reduce_grouped(families: Families, group: Group, channel: str, known: Iterab
         families = {**families, STATS: share(stats, group)}
     own = own_of(families.get(STATS))
     reduced = reduce({**families, **_announcement(own)}, group, channel)
-    for each in _agreed(own, {*known, *_names_in(reduced)}):
+    for each in _order_agreed(own, {*known, *_names_in(reduced)}):
         part = reduce({STATS: own[each]} if each in own else {}, each, f"{channel}: own group")
         reduced[STATS] = pool([reduced.get(STATS, Records()), *part.values()])
     return reduced
@@ -67,10 +67,10 @@ def export_grouped(
     agreed = _agreement(records, reduce_group, key_sync_group, channel)
     reduced = reduce_grouped({STATS: records}, reduce_group, channel, _names_in(agreed))
     stats = reduced.get(STATS, Records())
-    everywhere = stats if key_sync_group is None else pool(_kept(agreed or reduced))
+    everywhere = stats if key_sync_group is None else pool(_select(agreed or reduced))
     if key is not None and not everywhere.keys and not everywhere.sums:
         return {key: math.nan, key + COUNT_SUFFIX: 0.0}
-    return stats.metrics() if everywhere is stats else _filled(stats.metrics(), everywhere)
+    return stats.metrics() if everywhere is stats else _fill(stats.metrics(), everywhere)
 
 
 def _agreement(records: Records, group: Group, key_sync_group: Group, channel: str) -> dict[str, Records]:
@@ -80,11 +80,11 @@ def _agreement(records: Records, group: Group, key_sync_group: Group, channel: s
     return reduce({STATS: records, **_announcement(own_of(records))}, key_sync_group, f"{channel}: keys")
 
 
-def _kept(reduced: Mapping[str, Records]) -> Iterable[Records]:
+def _select(reduced: Mapping[str, Records]) -> Iterable[Records]:
     return (part for name, part in reduced.items() if name in (STATS, OWN))
 
 
-def _filled(metrics: Mapping[str, float], everywhere: Records) -> dict[str, float]:
+def _fill(metrics: Mapping[str, float], everywhere: Records) -> dict[str, float]:
     """The metrics under the names that the records of all ranks have: nothing adds up to 0, and has no average."""
     nothing = Records(everywhere.keys, empty_rows(len(everywhere.keys))).metrics()
     absent = {name: 0.0 if name.endswith(COUNT_SUFFIX) else math.nan for name in everywhere.metrics()}
@@ -104,7 +104,7 @@ def _names_in(reduced: Mapping[str, Records]) -> Iterable[str]:
     return reduced[OWN].maxima if OWN in reduced else ()
 
 
-def _agreed(own: Iterable[Group], names: Iterable[str]) -> list[Group]:
+def _order_agreed(own: Iterable[Group], names: Iterable[str]) -> list[Group]:
     """The groups that this rank reduces: those agreed on, in the order of their names, then this process alone.
 
     A group that this rank brought but the agreement does not name is one that the others would not reduce either.

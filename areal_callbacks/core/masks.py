@@ -45,7 +45,7 @@ class Masks:
     def next_of(self, denominator: str, key: str) -> Tensor:
         """The mask that the next stat of ``key`` belongs to."""
         queue = self._queues[denominator]
-        return queue.held[queue.place(self._numbers.get(key, 0))].mask
+        return queue.held[queue.find_index(self._numbers.get(key, 0))].mask
 
     def use(self, denominator: str, keys: Iterable[str]) -> None:
         """A stat of each key was recorded over the mask that it belongs to."""
@@ -95,7 +95,7 @@ class _Queue:
         self._first = 0
         self._used = -1
 
-    def place(self, number: int) -> int:
+    def find_index(self, number: int) -> int:
         """Where the mask of this number is in ``held``, or the one that stands for it."""
         latest = len(self.held) - 1
         return latest if number < self.overflowed else min(max(number - self._first, 0), latest)
@@ -112,9 +112,9 @@ class _Queue:
 
     def use(self, number: int) -> int:
         """Use the mask of this number, drop those that are no longer waited for, and return its real number."""
-        place = self.place(number)
-        self.held[place].used = True
-        taken = self._first + place
+        index = self.find_index(number)
+        self.held[index].used = True
+        taken = self._first + index
         self._used = max(self._used, taken)
         while self._first < self._used and self.held[0].settled:
             self._drop()

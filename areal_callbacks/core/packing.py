@@ -39,8 +39,8 @@ class Buffers:
     capacity: int
 
     @classmethod
-    def sized(cls, maximum: int, total: int, device: torch.device) -> Buffers:
-        """Buffers that say nothing."""
+    def make(cls, maximum: int, total: int, device: torch.device) -> Buffers:
+        """Buffers of neutral values, which change no reduction."""
         values = torch.zeros(maximum + total, dtype=torch.float64, device=device)
         values[:maximum].fill_(-math.inf)
         return cls(values, maximum)
@@ -120,7 +120,7 @@ def signature(families: Families) -> Signature:
 
 
 def pack(plan: Plan, families: Families, buffers: Buffers) -> None:
-    """Write a rank's records into buffers that say nothing."""
+    """Write a rank's records into buffers of neutral values."""
     views = _sections(plan.schema, buffers)
     filled = [records for records in families.values() if records is not None]
     failed = torch.tensor([float(part is None) for part in families.values()], dtype=torch.float64, device="cpu")
@@ -128,7 +128,7 @@ def pack(plan: Plan, families: Families, buffers: Buffers) -> None:
     views.present[plan.present.places] = 1.0
     rows = [records.rows for records in filled if records.keys]
     if rows:
-        merged = _joined(rows, views.totals.device)
+        merged = _join(rows, views.totals.device)
         _put(plan.summaries, merged[:, :2], views.totals.view(-1, 2))
         _put_flagged(
             plan.summaries,
@@ -138,17 +138,17 @@ def pack(plan: Plan, families: Families, buffers: Buffers) -> None:
         )
     sums = [vector for records in filled for vector in records.sums.values()]
     if sums:
-        _put(plan.sums, _joined(sums, views.sums.device), views.sums)
+        _put(plan.sums, _join(sums, views.sums.device), views.sums)
     maxima = [vector for records in filled for vector in records.maxima.values()]
     if maxima:
-        _put_flagged(plan.maxima, _joined(maxima, views.maxima.device), views.maxima, views.maxima_flags)
+        _put_flagged(plan.maxima, _join(maxima, views.maxima.device), views.maxima, views.maxima_flags)
 
 
 def unpack(schema: Schema, buffers: Buffers) -> dict[str, Records | None]:
     """Reduced buffers on the CPU as records per family; None for one that failed on a rank or whose vectors differ in
     width."""
     views = _sections(schema, buffers)
-    extrema = _restored(views.extrema, views.extrema_flags).view(-1, 2) * views.extrema.new_tensor((-1.0, 1.0))
+    extrema = _restore(views.extrema, views.extrema_flags).view(-1, 2) * views.extrema.new_tensor((-1.0, 1.0))
     rows = torch.cat((views.totals.view(-1, 2), extrema), 1)
     recorded = views.extrema_flags[::2] > -math.inf
     reduced: dict[str, Records | None] = {}
@@ -158,7 +158,7 @@ def unpack(schema: Schema, buffers: Buffers) -> dict[str, Records | None]:
         elif failed == 0.0:
             reduced[family] = Records(*_rows_of(schema, family, rows, recorded))
     brought = views.present.tolist()
-    maxima = _restored(views.maxima, views.maxima_flags)
+    maxima = _restore(views.maxima, views.maxima_flags)
     _put_vectors(reduced, _vectors(schema.sums, views.sums, brought), lambda records: records.sums)
     _put_vectors(reduced, _vectors(schema.maxima, maxima, brought[len(schema.sums) :]), lambda records: records.maxima)
     return reduced
@@ -205,11 +205,11 @@ def _put_flagged(spots: Spots, values: Tensor, section: Tensor, flags: Tensor) -
     _put(spots, nan.double(), flags)
 
 
-def _restored(values: Tensor, flags: Tensor) -> Tensor:
+def _restore(values: Tensor, flags: Tensor) -> Tensor:
     return torch.where(flags == 1.0, math.nan, values)
 
 
-def _joined(parts: Sequence[Tensor], device: torch.device) -> Tensor:
+def _join(parts: Sequence[Tensor], device: torch.device) -> Tensor:
     return torch.cat([part.detach().to(device, torch.float64) for part in parts])
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from areal_callbacks.core.formulas import derived
+from areal_callbacks.core.formulas import derive_all
 from areal_callbacks.core.summary import empty_rows, merge_rows_
 from areal_callbacks.core.types import COUNT_SUFFIX, ReduceType
 from areal_callbacks.safety.reporting import report_once
@@ -76,10 +76,10 @@ class Records:
             ValueError: the tensors do not have the shapes that they should have.
         """
 
-        def copied(vectors: dict[str, Tensor]) -> dict[str, Tensor]:
-            return {name: _copied(vector, (len(vector),)) for name, vector in vectors.items()}
+        def copy_all(vectors: dict[str, Tensor]) -> dict[str, Tensor]:
+            return {name: _copy(vector, (len(vector),)) for name, vector in vectors.items()}
 
-        return Records(self.keys, _copied(self.rows, (len(self.keys), 4)), copied(self.sums), copied(self.maxima))
+        return Records(self.keys, _copy(self.rows, (len(self.keys), 4)), copy_all(self.sums), copy_all(self.maxima))
 
     def metrics(self) -> dict[str, float]:
         """Every summary as exported numbers, once it is on the CPU; an empty population has no averages or extrema.
@@ -96,7 +96,7 @@ class Records:
             if kind not in _MEANINGFUL_WHEN_EMPTY:
                 for name in output_names(key, kind):
                     values.pop(name, None)
-        for name, value in derived(self.sums).items():
+        for name, value in derive_all(self.sums).items():
             if name in values:
                 report_once(f"conflict:{name}", f"{name!r} is recorded and derived: the recorded value is left out")
             values[name] = value
@@ -118,10 +118,10 @@ def _pool_rows(filled: list[Records]) -> Records:
     if len(filled) == 1:
         return Records(filled[0].keys, filled[0].rows)
     keys = tuple(dict.fromkeys(key for source in filled for key in source.keys))
-    place = {key: index for index, key in enumerate(keys)}
+    index_of = {key: index for index, key in enumerate(keys)}
     rows = empty_rows(len(keys), filled[0].rows.device)
     for source in filled:
-        index = torch.tensor([place[key] for key in source.keys], device=rows.device)
+        index = torch.tensor([index_of[key] for key in source.keys], device=rows.device)
         part = rows[index]
         merge_rows_(part, source.rows.to(rows.device))
         rows[index] = part
@@ -139,7 +139,7 @@ def _join(first: dict[str, Tensor], second: dict[str, Tensor]) -> dict[str, Tens
     return joined
 
 
-def _copied(values: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _copy(values: Tensor, shape: tuple[int, ...]) -> Tensor:
     if values.shape != shape:
         raise ValueError(f"expected a tensor of shape {list(shape)}, got {list(values.shape)}")
     return values.detach().to("cpu", torch.float64, copy=True)

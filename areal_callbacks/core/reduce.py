@@ -6,7 +6,7 @@ and one copy to the host. The head of the MAX buffer is::
     [my keys are new, h, -h | ...
 
 with ``h`` a hash of the agreed schema (:mod:`packing` has the rest). Where a rank has a new key, or schemas differ, the
-buffers say nothing else; the ranks agree on a schema (:mod:`agreement`) and reduce again, so that the next export is
+buffers hold nothing else; the ranks agree on a schema (:mod:`agreement`) and reduce again, so that the next export is
 two collectives again. No values travel in another way, and nothing costs the number of ranks.
 
 Buffers have a size that all ranks agreed on. Everything that can fail is tried before the first collective, and nothing
@@ -24,9 +24,9 @@ import torch.distributed as dist
 
 from areal_callbacks.core.agreement import Ranks, agree
 from areal_callbacks.core.channel import Channel, Fit
-from areal_callbacks.core.meeting import count_reduction
 from areal_callbacks.core.packing import HEAD, Buffers, Families, Plan, pack, sizes, unpack
 from areal_callbacks.core.records import Records
+from areal_callbacks.core.rendezvous import count_reduction
 from areal_callbacks.core.schema import Schema
 from areal_callbacks.safety.reporting import report_once
 
@@ -106,10 +106,10 @@ def _prepare(families: Families, known: Channel) -> _Packed:
 def _pack(families: Families, known: Channel) -> _Packed:
     """Both buffers, complete; with new keys only their head, once it is sure that all the rest can be made."""
     fit = known.fit(families)
-    buffers = Buffers.sized(*known.capacity, known.device)
+    buffers = Buffers.make(*known.capacity, known.device)
     if fit.news:
         own = Plan.of(fit.mine, fit.mine, known.device)
-        pack(own, families, Buffers.sized(*sizes(fit.mine), known.device))
+        pack(own, families, Buffers.make(*sizes(fit.mine), known.device))
         fit.news.ordered.identity  # noqa: B018 - encodes it
     else:
         pack(fit.plan, families, buffers)

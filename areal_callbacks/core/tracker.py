@@ -188,18 +188,18 @@ class StatsTracker:
             if inspect.iscoroutinefunction(function):
 
                 @functools.wraps(function)
-                async def scoped_coroutine(*args: P.args, **kwargs: P.kwargs) -> object:
+                async def call_coroutine(*args: P.args, **kwargs: P.kwargs) -> object:
                     with self.scope(name):
                         return await function(*args, **kwargs)
 
-                return scoped_coroutine  # type: ignore[return-value]
+                return call_coroutine  # type: ignore[return-value]
 
             @functools.wraps(function)
-            def scoped(*args: P.args, **kwargs: P.kwargs) -> R:
+            def call(*args: P.args, **kwargs: P.kwargs) -> R:
                 with self.scope(name):
                     return function(*args, **kwargs)
 
-            return scoped
+            return call
 
         return decorate
 

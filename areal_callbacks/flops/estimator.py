@@ -20,7 +20,7 @@ TRAINING_PER_FORWARD = 3
 TRAINING_FLOPS_PER_MAC = FLOPS_PER_MAC * TRAINING_PER_FORWARD
 
 
-def checked_length(length: Any) -> int:
+def check_length(length: Any) -> int:
     """``length`` as an int.
 
     Raises:
@@ -67,7 +67,7 @@ class TrainingFlops:
         """FLOPs of one sequence of ``length`` tokens; exact. Raises TypeError or ValueError for what is no length."""
         # The exact type is compared because this runs once a sequence and isinstance on an ABC would double its cost.
         if type(length) is not int or length < 0:
-            length = checked_length(length)
+            length = check_length(length)
         both = length * (length + 1)
         linear, quadratic = self._polynomial
         total = length * linear + both * quadratic

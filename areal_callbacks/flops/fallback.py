@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from areal_callbacks.flops.estimator import TRAINING_FLOPS_PER_MAC, checked_length
+from areal_callbacks.flops.estimator import TRAINING_FLOPS_PER_MAC, check_length
 from areal_callbacks.flops.fields import ABSENT, read_field
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class ApproximateFlops:
 
     def __call__(self, length: int) -> int:
         """FLOPs of one sequence of ``length`` tokens. Raises TypeError or ValueError for what is no length."""
-        length = checked_length(length)
+        length = check_length(length)
         pairs = length * (length + 1) // 2
         return TRAINING_FLOPS_PER_MAC * (self.active_parameters * length + self.attention_macs * pairs)
 

@@ -107,7 +107,7 @@ def dense_off_period(layer: Layer) -> bool:
     return layer.index % fields.integer("expert_layer_period", minimum=1) != fields.integer("expert_layer_offset")
 
 
-def translated(kinds: dict[str, str]) -> Rule:
+def translate(kinds: dict[str, str]) -> Rule:
     """``layer_types`` with the words of older files in those of today."""
 
     def rule(fields: Fields, layers: int) -> list[str]:

@@ -1,7 +1,7 @@
 """The layers of a hybrid Megatron model, which a string names one symbol a layer.
 
 ``M*M*/MM/MM``: the layers of the decoder, then those of every further token that is predicted. ``|`` between layers
-divides pipeline stages and means nothing here.
+divides pipeline stages and is skipped.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from areal_callbacks.flops.encoder_decoder import EncoderDecoderFlops
-from areal_callbacks.flops.estimator import checked_length
+from areal_callbacks.flops.estimator import check_length
 from areal_callbacks.flops.fields import ABSENT, read_field
 from areal_callbacks.flops.models import (
     ARCHITECTURES,
@@ -41,8 +41,8 @@ class CheckedEstimator:
     def __call__(self, length: int, target_length: int | None = None) -> int | float:
         """FLOPs of one sequence, or of a source and a target. Raises TypeError or ValueError for what is no length."""
         if target_length is None:
-            return self.estimate(checked_length(length))
-        return self.estimate(checked_length(length), checked_length(target_length))
+            return self.estimate(check_length(length))
+        return self.estimate(check_length(length), check_length(target_length))
 
     @property
     def takes_pairs(self) -> bool:

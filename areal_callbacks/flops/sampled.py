@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from areal_callbacks.flops.estimator import TRAINING_FLOPS_PER_MAC, TrainingFlops, checked_length
+from areal_callbacks.flops.estimator import TRAINING_FLOPS_PER_MAC, TrainingFlops, check_length
 from areal_callbacks.flops.fields import Fields
 from areal_callbacks.flops.layers import Stack
 
@@ -44,7 +44,7 @@ class SampledFlops:
 
     def __call__(self, length: int) -> int:
         """FLOPs of ``length`` samples. Raises TypeError or ValueError for what is no length."""
-        lengths = [checked_length(length), *self.lengths(length)]
+        lengths = [check_length(length), *self.lengths(length)]
         macs = sum(conv.macs * outputs for conv, outputs in zip(self.convolutions, lengths[1:], strict=True))
         return TRAINING_FLOPS_PER_MAC * macs + self.frames(lengths[-1])
 

@@ -45,7 +45,7 @@ def find_entries(root: nn.Module) -> list[Entry]:
     one that is copied to several devices hide the calls inside them, and consume all that these would.
     """
     models = [module for module in root.modules() if is_transformers_model(module) or _takes(module, "text")]
-    entries = [_make_entry(model, _consumed(model, models)) for model in models]
+    entries = [_make_entry(model, _find_consumed(model, models)) for model in models]
     if root in models:
         return entries
     hidden = frozenset(kind for entry in entries for kind in entry.consumes) if _hides_calls(root) else frozenset()
@@ -119,7 +119,7 @@ def is_embedding(module: nn.Module) -> bool:
     return "Embedding" in type(module).__name__ and getattr(getattr(module, "weight", None), "ndim", 0) == 2
 
 
-def _consumed(module: nn.Module, models: Sequence[nn.Module]) -> frozenset[Kind]:
+def _find_consumed(module: nn.Module, models: Sequence[nn.Module]) -> frozenset[Kind]:
     inner = {part for part in module.modules() if part is not module}.intersection(models)
     kinds = [kind for kind in NAMES if _takes(module, kind)]
     return frozenset(kind for kind in kinds if _hides_calls(module) or _is_innermost(module, kind, inner))

@@ -123,7 +123,7 @@ class TrainingForward(Observer):
             self._stay_outside(entry)
 
     def _stay_outside(self, entry: Entry) -> None:
-        """``module.compile()`` traces the hooks, which then are silent."""
+        """``module.compile()`` traces the hooks, which are not called then."""
         self._wrap(entry, "_compiled_call_impl")
 
     def _around_compile(self, module: nn.Module, /, *args: Any, **kwargs: Any) -> Generator[None]:

@@ -12,5 +12,5 @@ def read_attribute(owner: object, name: str) -> Any:
     """
     try:
         return getattr(owner, name, None)
-    except Exception:  # noqa: BLE001 - it tells nothing
+    except Exception:  # noqa: BLE001 - then it has no value
         return None

@@ -88,13 +88,13 @@ def _begin(around: Around, call: Call, failed: Callable[[BaseException], None]) 
 
 def _end(steps: Steps, result: R, failed: Callable[[BaseException], None]) -> R:
     try:
-        return _replaced(steps, result)
+        return _finish(steps, result)
     except Exception as error:  # noqa: BLE001 - it is ours and not the host's
         failed(error)
         return result
 
 
-def _replaced(steps: Steps, result: R) -> R:
+def _finish(steps: Steps, result: R) -> R:
     try:
         steps.send(result)
     except StopIteration as stop:

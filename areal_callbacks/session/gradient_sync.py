@@ -57,7 +57,7 @@ class GradientSync(Observer):
         """The loop has called backward. Collective if that synchronised gradients and an export is due."""
         if self._is_prepared:
             self._is_prepared = False
-            self._exports.synchronised()
+            self._exports.after_synchronisation()
 
     def detach(self) -> None:
         self._attachments.undo()

@@ -82,7 +82,7 @@ def find_model(parts: Sequence[nn.Module]) -> Model | None:
 
 
 def _config_of(module: nn.Module) -> Any:
-    problem = "the configuration of a module cannot be read, it tells no FLOPs"
+    problem = "the configuration of a module cannot be read: no FLOPs by it"
     return attempt("flops:config", problem, getattr, module, "config", None)
 
 

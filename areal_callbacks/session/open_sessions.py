@@ -43,13 +43,13 @@ def first() -> Session | None:
     return next(_sessions(), None)
 
 
-def local_folder(place: str | os.PathLike[str]) -> Path | None:
+def local_folder(path: str | os.PathLike[str]) -> Path | None:
     """A folder of this machine; None, with one message, for a URL of a store elsewhere (``s3://…``)."""
-    scheme, is_url, rest = os.fspath(place).partition("://")
+    scheme, is_url, rest = os.fspath(path).partition("://")
     if is_url and scheme != "file":
         report_once(f"folder:{scheme}", f"metrics are written to local files, not to {scheme}://: see output_dir")
         return None
-    return Path(rest if is_url else place)
+    return Path(rest if is_url else path)
 
 
 def choose_folder(config: MetricsConfig, host: str | os.PathLike[str] | None = None) -> Path:

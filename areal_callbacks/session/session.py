@@ -15,9 +15,9 @@ from torch.optim import Optimizer
 from areal_callbacks import stats_tracker
 from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.grouped import pool_grouped
-from areal_callbacks.core.meeting import Meeting
 from areal_callbacks.core.numbers import keep_numbers
 from areal_callbacks.core.records import Records
+from areal_callbacks.core.rendezvous import Rendezvous
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import Export, Run
 from areal_callbacks.flops.registry import Estimator
@@ -73,7 +73,7 @@ class MetricsSession(StepEvents):
     Attributes:
         tracker: this run's own tracker; exported with everything else.
         topology: who contributes what.
-        meeting: tells at the end of training whether all ranks are there for a last :meth:`reduce`.
+        rendezvous: finds out at the end of training whether all ranks are there for a last :meth:`reduce`.
         is_closed: nothing is measured any more.
     """
 
@@ -93,7 +93,7 @@ class MetricsSession(StepEvents):
         self._outputs = Outputs(Run(self.output_dir, self.config.to_dict(), name), self.config, guests)
         self._observation = Observation(self.config, self.tracker)
         self._exporter = Exporter(self._observation)
-        self.meeting = Meeting(None)
+        self.rendezvous = Rendezvous(None)
         self._attached = False
         self._last_step = self._steps_since_reduced = 0
         self.is_closed = False
@@ -148,7 +148,7 @@ class MetricsSession(StepEvents):
         is_first, self._attached = not self._attached, True
         if is_first:
             self.topology = topology or Topology.data_parallel()
-            self.meeting = Meeting(self.topology.world)
+            self.rendezvous = Rendezvous(self.topology.world)
         self._observation.begins_with_forward = begin_with_forward
         self._observation.attach(list(parts), topology=self.topology if is_first else None, **options)
 
@@ -252,7 +252,7 @@ class MetricsSession(StepEvents):
         """Undo every hook and flush the writers; whatever was not emitted is dropped. Idempotent."""
         if not self.is_closed:
             self.is_closed = True
-            self.meeting.stay_away()
+            self.rendezvous.leave()
             open_sessions.remove(self)
             try:
                 self._observation.detach()
@@ -266,7 +266,7 @@ class MetricsSession(StepEvents):
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         """Close; after a clean block on every rank what came since the last export goes to the files."""
         try:
-            if kind is None and not self.is_closed and self.meeting.come():
+            if kind is None and not self.is_closed and self.rendezvous.join():
                 steps = self._steps_since_reduced
                 self.reduce(measured=steps > 0 or self.has_work)
                 self.emit(self._last_step + steps)

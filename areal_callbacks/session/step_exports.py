@@ -41,7 +41,7 @@ class StepExports(Schedule):
         if self.session.topology.world is None and self._advance():
             self._reduce()
 
-    def synchronised(self) -> None:
+    def after_synchronisation(self) -> None:
         """Gradients are the same on all ranks, where there are several. Collective at every ``every``-th call."""
         if self.session.topology.world is not None and self._advance():
             with self.session.excluded():

@@ -55,7 +55,7 @@ def _compare_layers(exported: Exported, recounted: Totals) -> Iterator[Row]:
     for key in sorted(ours.keys() | recounted.routed.keys()):
         mine, theirs = ours.get(key), recounted.routed.get(key)
         name = f"routed, {'/'.join(str(part) for part in key if part != '')}"
-        yield Row(name, _sum(mine), _sum(theirs), _drop_silent(mine) == _drop_silent(theirs))
+        yield Row(name, _sum(mine), _sum(theirs), _drop_unused(mine) == _drop_unused(theirs))
 
 
 def _compare_flops(exported: Exported, recounted: Totals) -> Iterator[Row]:
@@ -70,7 +70,7 @@ def _sum(counts: list[int] | None) -> int | None:
     return None if counts is None else sum(counts)
 
 
-def _drop_silent(counts: list[int] | None) -> list[int] | None:
+def _drop_unused(counts: list[int] | None) -> list[int] | None:
     """A layer that routed nothing may be there or not."""
     return counts if counts and any(counts) else None
 

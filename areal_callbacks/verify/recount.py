@@ -26,7 +26,7 @@ P = ParamSpec("P")
 _EMBEDDED = ("inputs_embeds", "decoder_inputs_embeds")
 
 
-def _noted(
+def _note_failures(
     method: Callable[Concatenate[Recount, P], None],
 ) -> Callable[Concatenate[Recount, P], None]:
     """What cannot be read is noted among the totals; the training goes on."""
@@ -116,21 +116,21 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._see_operator(func, args, kwargs or {}, result)
         return result
 
-    @_noted
+    @_note_failures
     def _see_operator(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         if operator_flops.belongs_to_training(self._state):
             self.totals.flops += operator_flops.count_flops(func, args, kwargs, result)
 
     # -- ids
 
-    @_noted
+    @_note_failures
     def _see_embedding(self, weight: Tensor, ids: Tensor) -> None:
         calls = list_calls()
         table = self._table_of(weight, ids, calls)
         if table is None or not self._state.trains():
             return
         owners = [call for call in calls if self._tables.owners.get(call.module) is table]  # type: ignore[arg-type]
-        if self._tables.owned(table) and not owners:  # embedded outside of its model, which is given the embeddings
+        if self._tables.is_owned(table) and not owners:  # embedded outside of its model, which is given the embeddings
             self._embedded.append(self._gather(ids, calls, table))
             return
         self._embedded = []
@@ -195,7 +195,7 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _enter_table(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         self._entered_table = module
 
-    @_noted
+    @_note_failures
     def _open_model(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """Count embeddings that a model is given, unless they were made of ids inside a model that encloses it."""
         call = bind(module, args, kwargs)
@@ -222,13 +222,13 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         while self._open and self._open.pop()[0] is not module:
             pass
 
-    @_noted
+    @_note_failures
     def _see_audio(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if module.training and self._state.trains():
             call = bind(module, args, kwargs)
             self.totals.input_frames += audio.count_frames(call.arguments, module.config)
 
-    @_noted
+    @_note_failures
     def _see_experts(self, found: experts.Experts, module: nn.Module, args: Any, kwargs: Any) -> None:
         if module.training and self._state.trains():
             counts = experts.count_indices(found, [*args, *kwargs.values()])
@@ -237,7 +237,7 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
             else:
                 self.totals.add_routed(found.layer, counts)
 
-    @_noted
+    @_note_failures
     def _see_expert(self, found: experts.Experts, index: int, module: nn.Module, args: Any, kwargs: Any) -> None:
         if module.training and self._state.trains():
             counts = [0] * found.number

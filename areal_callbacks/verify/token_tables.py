@@ -31,7 +31,7 @@ class TokenTables:
         found = list(named.values()) or _largest(model)
         self.tables.extend(table for table in found if not any(table is known for known in self.tables))
 
-    def owned(self, table: nn.Module) -> bool:
+    def is_owned(self, table: nn.Module) -> bool:
         """Whether a Transformers-like module names this table as its own."""
         return any(other is table for other in self.owners.values())
 

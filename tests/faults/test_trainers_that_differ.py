@@ -35,11 +35,11 @@ ROWS |= {f"lightning-{case}": Fault("Lightning", broken, PROMISED) for case, bro
 
 @contextlib.contextmanager
 def _impatient() -> Iterator[None]:
-    from areal_callbacks.core import meeting
+    from areal_callbacks.core import rendezvous
 
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        patch.setattr(meeting, "PATIENCE", 0.3)
+        patch.setattr(rendezvous, "TIMEOUT", 0.3)
         yield
 
 

@@ -14,7 +14,7 @@ from support.megatron_jobs import pretrain
 from support.reports import collect_messages
 from support.tiny_megatron import Layout
 
-from areal_callbacks.core import meeting
+from areal_callbacks.core import rendezvous
 
 
 def _of_all_ranks(places: list[Any]) -> list[Any]:
@@ -43,8 +43,8 @@ def plant_everywhere(group: Any, variant: str, arguments: list[str], folder: str
         return torch.cat([parameter.detach().flatten() for chunk in chunks for parameter in chunk.parameters()])
 
     patch, results = pytest.MonkeyPatch(), []
-    with pytest.MonkeyPatch.context() as impatient:
-        impatient.setattr(meeting, "PATIENCE", 0.3)
+    with pytest.MonkeyPatch.context() as shorter:
+        shorter.setattr(rendezvous, "TIMEOUT", 0.3)
         expected, places = weights(measure=False), _of_all_ranks(discover(patch, weights))
         kinds = [{place for place in places if place.kind == kind} for kind in ("wrap", "hook")]
         for chosen in [*kinds, *({place} for place in places if place.kind in ("entry", "guarded"))]:

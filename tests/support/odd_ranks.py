@@ -231,11 +231,11 @@ def recorded_alone(loop: Any) -> None:
 @contextlib.contextmanager
 def _lasting_group() -> Iterator[None]:
     """``end_training`` destroys the process group, which the next case needs; nobody waits long for a rank."""
-    from areal_callbacks.core import meeting
+    from areal_callbacks.core import rendezvous
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dist, "destroy_process_group", lambda *_: None)
-        patch.setattr(meeting, "PATIENCE", 0.3)
+        patch.setattr(rendezvous, "TIMEOUT", 0.3)
         yield
 
 

@@ -26,7 +26,7 @@ from areal_callbacks.flops.hybrids import (
     latent_experts,
     rounded_mlp,
     shared_transformer,
-    translated,
+    translate,
 )
 from areal_callbacks.flops.layer_types import LINEAR, SLIDING, cycle, declared, every, indexed, windowed_if_set
 from areal_callbacks.flops.layers import Stack, together
@@ -48,7 +48,7 @@ from areal_callbacks.flops.mixers import (
 _Stack = partial(Stack, dense=GATED_MLP)
 _only_mamba = partial(Stack, GQA, None, every(LINEAR))
 _conv = {"conv": short_convolution}
-_WORDS = translated({"attention": "full_attention", "mamba": LINEAR})
+_WORDS = translate({"attention": "full_attention", "mamba": LINEAR})
 
 HYBRIDS: Mapping[str, Stack] = {
     "bailing_hybrid": _Stack(
@@ -120,7 +120,7 @@ HYBRIDS: Mapping[str, Stack] = {
     "zamba2": Stack(
         shared_transformer,
         None,
-        translated({"mamba": LINEAR}),
+        translate({"mamba": LINEAR}),
         mixers={LINEAR: mamba2, "hybrid": shared_transformer},
         names={
             **MAMBA_FIELDS,

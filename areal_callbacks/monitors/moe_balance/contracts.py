@@ -50,7 +50,7 @@ def setting(module: nn.Module, names: tuple[str, ...]) -> int | None:
                 return value
         config = getattr(module, "config", None)
         return next((value for name in names if isinstance(value := getattr(config, name, None), int)), None)
-    except Exception:  # noqa: BLE001 - it tells nothing
+    except Exception:  # noqa: BLE001 - then there is no such number
         return None
 
 

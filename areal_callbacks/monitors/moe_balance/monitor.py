@@ -19,7 +19,7 @@ from areal_callbacks.monitors.moe_balance.routers import (
     find_routers_without_experts,
     find_unrecognised_routers,
 )
-from areal_callbacks.monitors.moe_balance.silence import Silence
+from areal_callbacks.monitors.moe_balance.uncalled import UncalledRouters
 from areal_callbacks.monitors.training_forward import TrainingForward
 from areal_callbacks.safety.door import Observer
 from areal_callbacks.safety.reporting import report_once
@@ -68,7 +68,7 @@ class MoEBalanceMonitor(Observer):
         self._counted: list[CountedRouter] = []
         self._forwards = 0
         self._models: list[nn.Module] = []
-        self._silence = Silence()
+        self._uncalled = UncalledRouters()
 
     def attach(self, models: Iterable[nn.Module], device: torch.device) -> bool:
         """Hook every recognised router that is not hooked yet; False if there is none.
@@ -108,7 +108,7 @@ class MoEBalanceMonitor(Observer):
                 sums[name] = _add_counts(sums[name], loads) if name in sums else loads.clone()
         forwards, self._forwards = self._forward.forwards - self._forwards, self._forward.forwards
         if forwards:
-            self._silence.notice(chosen, self._models)
+            self._uncalled.report(chosen, self._models)
         return Records(sums=sums, maxima={_FORWARDS: torch.tensor([forwards], dtype=torch.float64)})
 
     def _take(self) -> list[tuple[CountedRouter, Tensor]]:

@@ -105,12 +105,12 @@ def _read(inputs: Mapping[str, Any], packed: Any, shards: int) -> Lengths | None
         return Lengths(torch.full((rows,), width, dtype=torch.long, device=tokens.device), width)
     told = {name: inputs.get(name) for name in ("input_ids", "attention_mask", "position_ids")}
     if boundaries is not None:
-        told |= {"cu_seqlens": boundaries, "attention_mask": _stretched(tokens, inputs.get("loss_mask"))}
+        told |= {"cu_seqlens": boundaries, "attention_mask": _mask_filler(tokens, inputs.get("loss_mask"))}
     batch = read_batch(told)
     return None if batch is None else lengths_of(batch)
 
 
-def _stretched(tokens: Tensor, loss_mask: Any) -> Tensor | None:
+def _mask_filler(tokens: Tensor, loss_mask: Any) -> Tensor | None:
     """The last conversation of a pack may reach to its end: what repeats the last token without a loss fills it up."""
     if not isinstance(loss_mask, Tensor) or loss_mask.shape != tokens.shape:
         return None

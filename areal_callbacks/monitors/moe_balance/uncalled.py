@@ -1,4 +1,4 @@
-"""Says so where routers are not called although the model is trained."""
+"""Reports routers that are not called although the model is trained."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ _SOME = (
 _MOST_NAMES = 8
 
 
-class Silence:
+class UncalledRouters:
     """Names routers that counted nothing in an interval with training forwards, each once."""
 
     def __init__(self) -> None:
         self._named: set[int] = set()
 
-    def notice(self, taken: Sequence[tuple[CountedRouter, Tensor]], models: Iterable[nn.Module]) -> None:
+    def report(self, taken: Sequence[tuple[CountedRouter, Tensor]], models: Iterable[nn.Module]) -> None:
         """Look at one interval.
 
         Args:
             taken: every router with what it counted, int64 ``[experts + 2]``.
             models: that are observed.
         """
-        silent = [counted for counted, cells in taken if not counted.failed and not bool(cells.any())]
-        if silent and len(silent) == len(taken):
+        uncalled = [counted for counted, cells in taken if not counted.failed and not bool(cells.any())]
+        if uncalled and len(uncalled) == len(taken):
             cause = _COMPILED if any(map(_is_compiled, models)) else _BYPASSED
             report_once(
-                "moe_balance:silent", f"no router was called in the training forwards since the last export; {cause}"
+                "moe_balance:uncalled", f"no router was called in the training forwards since the last export; {cause}"
             )
-        elif fresh := [counted for counted in silent if id(counted) not in self._named]:
+        elif fresh := [counted for counted in uncalled if id(counted) not in self._named]:
             self._named.update(map(id, fresh))
             names = _list_names(fresh)
             problem = f"not called in training forwards that called others: {names}; {_SOME}"
-            report_once(f"moe_balance:silent:{names}", problem)
+            report_once(f"moe_balance:uncalled:{names}", problem)
 
 
 def _list_names(routers: Sequence[CountedRouter]) -> str:
