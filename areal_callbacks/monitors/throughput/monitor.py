@@ -32,33 +32,7 @@ _UNREAD = "a batch could not be read"
 class ThroughputMonitor(TrainingSpans):
     """Measures the training of one rank and derives the aggregate rates of all.
 
-    ================================================  ===================================================  =============
-    Key                                               Meaning                                              Reduction
-    ================================================  ===================================================  =============
-    train_perf/tokens                                 logical tokens of the interval, padding left out     sum
-    train_perf/input_frames                           frames of sound without padding, if models take any  sum
-    train_perf/seconds                                training time of the interval                        maximum
-    train_perf/seconds_mean                           the same, mean over ranks: the straggler gap         mean
-    train_perf/seconds_min                            the same of the fastest rank                         minimum
-    train_perf/slowest_rank                           the rank with the most seconds                       of maximum
-    train_perf/data_wait_seconds                      between the steps, evaluation and saving left out    maximum
-    train_perf/goodput                                seconds / wall-clock seconds since the last export   derived
-    train_perf/tokens_per_second                      tokens / seconds                                     derived
-    train_perf/tokens_per_second_per_device           tokens_per_second / devices of all ranks             derived
-    train_perf/estimated_flops                        forward + backward FLOPs, summed over sequences      sum
-    train_perf/estimated_flops_per_second             estimated_flops / seconds                            derived
-    train_perf/estimated_flops_per_second_per_device  estimated_flops_per_second / devices of all ranks    derived
-    train_perf/flops_are_approximate                  1 where the fallback estimates them, else absent     maximum
-    train_perf/peak_flops_per_second                  dense peak of all devices, where all are known       sum
-    train_perf/mfu                                    estimated_flops_per_second / peak_flops_per_second   derived
-    train_perf/optimizer_steps                        real optimizer steps of the interval                 maximum
-    train_perf/skipped_steps                          optimizer steps that the host skipped, if it tells   maximum
-    train_perf/total_tokens                           tokens since the start of the run                    sum
-    train_perf/total_seconds                          sum of the intervals' seconds                        derived
-    train_perf/cumulative_tokens_per_second           total_tokens / total_seconds                         derived
-    train_perf/cumulative_estimated_flops_per_second  total FLOPs / total_seconds                          derived
-    timeperf/optimizer_step                           seconds per real optimizer step                      maximum
-    ================================================  ===================================================  =============
+    :class:`~areal_callbacks.monitors.throughput.interval.Interval` lists the metrics.
 
     Args:
         device: where the model trains; decides the clock.
