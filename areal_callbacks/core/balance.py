@@ -1,6 +1,7 @@
 """How evenly the routed assignments of one layer are spread over its experts. Loads no torch.
 
-With the assignments ``c_e`` of ``E`` experts, the ideal load is ``sum(c) / E``.
+With the assignments ``c_e`` of ``E`` experts, the ideal load is ``sum(c) / E``. Source of both formulas of AReaL's,
+:func:`max_over_ideal` and :func:`load_percentages`: its specification of the MoE balance.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ def quantile(values: Sequence[float], share: float) -> float:
         share: 0 for the smallest, 1 for the largest.
     """
     ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    below = min(int(place), len(ordered) - 2) if len(ordered) > 1 else 0
+    position = share * (len(ordered) - 1)
+    below = min(int(position), len(ordered) - 2) if len(ordered) > 1 else 0
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
 def count_starved(counts: Sequence[int]) -> int:

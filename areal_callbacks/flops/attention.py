@@ -60,13 +60,6 @@ def multi_head_latent_attention(layer: Layer) -> Macs:
     )
 
 
-def gated_latent_attention(layer: Layer) -> Macs:
-    """Latent attention with a gate as wide as the values of all heads, projected from the hidden state."""
-    fields = layer.fields
-    gate = fields.integer("hidden_size") * fields.integer("num_attention_heads") * fields.integer("v_head_dim")
-    return multi_head_latent_attention(layer) + Macs(gate)
-
-
 def sparse_latent_attention(layer: Layer) -> Iterable[Block]:
     """Latent attention over the ``index_topk`` keys that an indexer selects (DeepSeek-V3.2, GLM-5)."""
     return [*indexer(layer), selected_keys(layer, multi_head_latent_attention(layer))]
@@ -94,7 +87,8 @@ def indexer(layer: Layer) -> list[Block]:
 def differential_attention(layer: Layer) -> Macs:
     """Two maps of grouped-query attention, each over values of twice the width (DiffLlama).
 
-    The model computes the scores once for each half of the values, so that a pair costs twice that of GQA.
+    The model computes the scores once for each half of the values, so that a pair costs twice that of GQA. Source:
+    Differential Transformer (arXiv 2410.05258), section 2.1, as transformers' DiffLlama computes it.
     """
     macs = GQA(layer)
     assert isinstance(macs, Macs)

@@ -15,7 +15,10 @@ FLOPS_PER_MAC = 2
 """One multiplication and one addition."""
 
 TRAINING_PER_FORWARD = 3
-"""The backward pass computes two products (for inputs and for weights) for each one of the forward pass."""
+"""The backward pass computes two products (for inputs and for weights) for each one of the forward pass.
+
+Source: scaling laws (arXiv 2001.08361), section 2.1.
+"""
 
 TRAINING_FLOPS_PER_MAC = FLOPS_PER_MAC * TRAINING_PER_FORWARD
 

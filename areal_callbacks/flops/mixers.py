@@ -7,34 +7,30 @@ from collections.abc import Iterable
 from areal_callbacks.flops import blocks
 from areal_callbacks.flops.blocks import Macs
 from areal_callbacks.flops.estimator import Block
+from areal_callbacks.flops.fields import Fields
 from areal_callbacks.flops.layers import Layer, Reader
 from areal_callbacks.flops.masks import CAUSAL
 
 
 def gated_delta_net(layer: Layer) -> Macs:
     """Linear attention of Qwen3-Next and Qwen3.5."""
-    fields = layer.fields
-    return blocks.gated_delta_net(
-        hidden_size=fields.integer("hidden_size"),
-        num_key_heads=fields.integer("linear_num_key_heads"),
-        num_value_heads=fields.integer("linear_num_value_heads"),
-        key_head_dim=fields.integer("linear_key_head_dim"),
-        value_head_dim=fields.integer("linear_value_head_dim"),
-        conv_kernel_size=fields.integer("linear_conv_kernel_dim"),
-    )
+    return blocks.gated_delta_net(**_read_delta_net(layer.fields))
 
 
 def gated_delta_net_2(layer: Layer) -> Macs:
     """The delta rule with gates for each channel, under the fields of :func:`gated_delta_net` (Megatron's "gdn2")."""
-    fields = layer.fields
-    return blocks.gated_delta_net_2(
-        hidden_size=fields.integer("hidden_size"),
-        num_key_heads=fields.integer("linear_num_key_heads"),
-        num_value_heads=fields.integer("linear_num_value_heads"),
-        key_head_dim=fields.integer("linear_key_head_dim"),
-        value_head_dim=fields.integer("linear_value_head_dim"),
-        conv_kernel_size=fields.integer("linear_conv_kernel_dim"),
-    )
+    return blocks.gated_delta_net_2(**_read_delta_net(layer.fields))
+
+
+def _read_delta_net(fields: Fields) -> dict[str, int]:
+    return {
+        "hidden_size": fields.integer("hidden_size"),
+        "num_key_heads": fields.integer("linear_num_key_heads"),
+        "num_value_heads": fields.integer("linear_num_value_heads"),
+        "key_head_dim": fields.integer("linear_key_head_dim"),
+        "value_head_dim": fields.integer("linear_value_head_dim"),
+        "conv_kernel_size": fields.integer("linear_conv_kernel_dim"),
+    }
 
 
 def kimi_delta_attention(*, low_rank_gates: bool) -> Reader:
@@ -133,13 +129,13 @@ def gated_recurrence(layer: Layer) -> Macs:
 
 
 def rwkv_time_mix(layer: Layer) -> Macs:
-    """Time mixing of RWKV-4: key, value, receptance and output; its recurrence is elementwise."""
+    """Time mixing of RWKV-4: key, value, receptance and output (arXiv 2305.13048); its recurrence is elementwise."""
     hidden = layer.fields.integer("hidden_size")
     return Macs(4 * hidden * layer.fields.integer("attention_hidden_size", default=hidden))
 
 
 def rwkv_channel_mix(layer: Layer) -> Macs:
-    """Channel mixing of RWKV-4: a plain MLP and the receptance."""
+    """Channel mixing of RWKV-4: a plain MLP and the receptance (arXiv 2305.13048)."""
     hidden = layer.fields.integer("hidden_size")
     return Macs(hidden * hidden + 2 * hidden * layer.fields.integer("intermediate_size", default=4 * hidden))
 
