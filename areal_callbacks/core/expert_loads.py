@@ -59,7 +59,7 @@ class LayerLoads(NamedTuple):
 
     @property
     def normalised_entropy(self) -> float:
-        """Entropy of the loads (Shannon 1948) over ``log E``: 1 is perfect balance, 0 one busy expert or an empty layer."""
+        """Entropy (Shannon 1948) of the loads over ``log E``: 1 is perfect balance, 0 one busy or no expert."""
         total = int(self.counts.sum())
         if not total or len(self.counts) == 1:
             return 0.0

@@ -1,6 +1,6 @@
 """An approximate estimate for a model without a formula: 6 FLOPs for each active parameter and token.
 
-Source: scaling laws (arXiv 2001.08361), section 2.1, which count dense models; PaLM (arXiv 2204.02311), appendix B, adds
+Source: scaling laws (arXiv 2001.08361), section 2.1, for dense models; PaLM (arXiv 2204.02311), appendix B, adds
 attention.
 
 Opt-in, and to be labelled approximate: it takes every matrix for one that each token is multiplied with, which holds

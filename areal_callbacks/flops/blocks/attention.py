@@ -19,7 +19,7 @@ def grouped_query_attention(
     With h = hidden_size, D = head_dim, Hq query and Hkv key-value heads: ``h·D·(2·Hq + 2·Hkv)`` per token (query, key,
     value, output), ``h·D·Hq`` more with an output gate, and ``2·Hq·D`` per pair (scores, weighted values). Values of
     another width, v_head_dim, take the place of D in the value, output and gate projections and the weighted values.
-    Source: GQA (arXiv 2305.13245), section 2.2; scores and weighted values: Transformer (arXiv 1706.03762), section 3.2.
+    Source: GQA (arXiv 2305.13245), section 2.2; scores: Transformer (arXiv 1706.03762), section 3.2.
     """
     values = head_dim if v_head_dim is None else v_head_dim
     query_and_key = head_dim * (num_attention_heads + num_key_value_heads)

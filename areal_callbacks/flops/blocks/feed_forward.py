@@ -57,7 +57,7 @@ def shared_expert(
 ) -> Macs:
     """Expert that every token visits: :func:`feed_forward`, plus ``hidden_size`` for its own one-logit gate, if any.
 
-    Several shared experts are one of their summed intermediate size. Source: DeepSeekMoE (arXiv 2401.06066), section 3.2.
+    Several shared experts are one of their summed intermediate size. Source: DeepSeekMoE (arXiv 2401.06066).
     """
     expert = feed_forward(hidden_size=hidden_size, intermediate_size=intermediate_size, gated=gated)
     return expert + Macs(hidden_size if weighted_by_token else 0)
