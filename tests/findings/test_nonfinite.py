@@ -20,12 +20,12 @@ def test_one_loss_or_reward_that_is_nan_is_severe(key):
 
 
 def test_a_gradient_norm_is_infinite_now_and_then():
-    assert diagnose(grad_norm=[1.0, INF, 1.0, INF, INF, 1.0]) == []
+    assert diagnose(grad_norm=[1.0, INF, 1.0, INF, INF, INF, INF, 1.0]) == []
 
 
-def test_a_gradient_norm_that_stays_infinite_is_found_at_the_third_export():
-    (finding,) = diagnose(grad_norm=[1.0, 1.0, INF, INF, INF, INF])
-    assert (finding.step, finding.found_step, finding.last_step) == (30, 50, 60)
+def test_a_gradient_norm_that_stays_infinite_is_found_at_the_fifth_export():
+    (finding,) = diagnose(grad_norm=[1.0, 1.0, INF, INF, INF, INF, INF, INF])
+    assert (finding.step, finding.found_step, finding.last_step) == (30, 70, 80)
 
 
 def test_infinite_extrema_of_log_probabilities_are_none_of_it():

@@ -2,7 +2,7 @@
 
 A loss that is NaN once has made the weights NaN, unless the optimizer refused that step; so one is enough. A gradient
 norm is infinite now and then in healthy mixed-precision training, where a scaler looks for its scale (Micikevicius et
-al. 2018, arXiv:1710.03740, section 3.2, skips such steps), so three exports in a row are needed for everything but
+al. 2018, arXiv:1710.03740, section 3.2, skips such steps), so five exports in a row are needed for everything but
 losses and rewards. Minima and maxima of log-probabilities that are infinite by themselves (a token that sampling
 excludes) are left to ``nonfinite_logp_fraction``.
 """
@@ -14,8 +14,9 @@ from collections.abc import Iterator
 
 from areal_callbacks.findings.finding import Finding
 from areal_callbacks.findings.history import ExportedHistory, ExportedSeries
-from areal_callbacks.findings.windows import LAST, find_episode
+from areal_callbacks.findings.windows import find_episode
 
+EXPORTS = 5
 _FATAL = ("loss", "reward")
 _WATCHED = ("grad_norm", "loss", "reward", "advantages", "importance_weight", "approx_kl", "entropy", "kl")
 
@@ -35,7 +36,7 @@ def _find_watched(key: str) -> str | None:
 
 
 def _judge_series(history: ExportedHistory, key: str, series: ExportedSeries, *, fatal: bool) -> Iterator[Finding]:
-    episode = find_episode([not math.isfinite(value) for value in series.values], 1 if fatal else LAST)
+    episode = find_episode([not math.isfinite(value) for value in series.values], 1 if fatal else EXPORTS)
     if episode is None:
         return
     step, found, last = (history.steps[series.indices[position]] for position in episode)

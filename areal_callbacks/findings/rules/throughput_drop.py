@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from areal_callbacks.findings.bounds import leave_out_warm_up
 from areal_callbacks.findings.finding import Finding
-from areal_callbacks.findings.history import ExportedHistory, Points, divide, read_first
-from areal_callbacks.findings.windows import Past, compare_with_past, find_episode, skip_warm_up, smooth
+from areal_callbacks.findings.history import ExportedHistory, divide, read_first
+from areal_callbacks.findings.windows import Past, compare_with_past, find_episode, smooth
 
 DROP = 0.15
 SEVERE_DROP = 0.5
@@ -30,7 +31,7 @@ KEYS = (
 def judge(history: ExportedHistory) -> Iterator[Finding]:
     """At most one finding, of the first key in ``KEYS`` that the run has."""
     key, points = read_first(history, KEYS)
-    points = _leave_out_warm_up(history, points)
+    points = leave_out_warm_up(history, points)
     recent, same_work = smooth(points.values), _compare_work(history, points.steps)
     judged = compare_with_past(points.values, lambda at, past: same_work[at] and _is_slow(recent[at], past))
     episode = find_episode([one.is_off for one in judged])
@@ -51,12 +52,6 @@ def judge(history: ExportedHistory) -> Iterator[Finding]:
         " nodes.",
         evidence={"before": before, "after": after, "change": -drop},
     )
-
-
-def _leave_out_warm_up(history: ExportedHistory, points: Points) -> Points:
-    skipped = skip_warm_up(points.steps, history.resumed_at)
-    kept = [(step, value) for step, value, skip in zip(*points, skipped) if not skip]
-    return Points([step for step, _ in kept], [value for _, value in kept])
 
 
 def _is_slow(value: float, past: Past) -> bool:
