@@ -16,7 +16,8 @@ from typing import Any
 from areal_callbacks.core.balance import load_percentages, max_over_ideal
 from areal_callbacks.core.file_names import METRICS_FILE
 from areal_callbacks.safety.text import make_printable
-from areal_callbacks.writers.metrics_file import ExpertLoadsRecord, locate_records, read_records
+from areal_callbacks.writers.metrics_file import locate_packed, read_records
+from areal_callbacks.writers.packed_loads import ExpertLoadsRecord, PackedLoads
 from areal_callbacks.writers.trainings import number_trainings
 
 TABLE_SUFFIX = ".table.json"
@@ -64,10 +65,10 @@ def read_layers_of_metrics(path: Path, steps: Iterable[int] = ()) -> Iterator[La
     """
     wanted = set(steps)
     current, positions = 0, dict[int, list[int]]()
-    for training, (position, record) in number_trainings(locate_records(path), operator.itemgetter(1)):
+    for training, (position, record) in number_trainings(locate_packed(path), operator.itemgetter(1)):
         if training != current:
             current, positions = training, {}
-        if isinstance(record, ExpertLoadsRecord) and (not wanted or record.step in wanted):
+        if isinstance(record, PackedLoads) and (not wanted or record.step in wanted):
             positions.setdefault(record.step, []).append(position)
     for step in sorted(positions):  # read again, step by step: together they may not fit into memory
         for (stack, layer), counts in sorted(_read_step(path, step, positions[step]).items()):

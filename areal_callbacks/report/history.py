@@ -12,7 +12,8 @@ from typing import Any
 from areal_callbacks.core.balance import max_over_ideal
 from areal_callbacks.core.names import MAX_OVER_IDEAL_MAX, name_max_over_ideal
 from areal_callbacks.report.snapshots import Snapshot, SnapshotPool
-from areal_callbacks.writers.metrics_file import ExpertLoadsRecord, MetricsRecord, Record, RunRecord, read_metrics
+from areal_callbacks.writers.metrics_file import MetricsRecord, PackedRecord, RunRecord, read_packed
+from areal_callbacks.writers.packed_loads import PackedLoads
 from areal_callbacks.writers.trainings import number_trainings
 
 
@@ -64,7 +65,7 @@ def read_history(path: str | Path, name: str) -> History:
             :func:`~areal_callbacks.writers.metrics_file.read_metrics`.
     """
     reader, current = _Reader(), 0
-    for training, record in number_trainings(read_metrics(path)):
+    for training, record in number_trainings(read_packed(path)):
         if training != current:
             reader, current = _Reader(), training
         reader.add(record)
@@ -74,7 +75,7 @@ def read_history(path: str | Path, name: str) -> History:
 def read_trainings(path: str | Path, name: str) -> list[History]:
     """Every training in a metrics.jsonl, read like the last one by :func:`read_history`; numbered from 1."""
     readers: dict[int, _Reader] = {}
-    for training, record in number_trainings(read_metrics(path)):
+    for training, record in number_trainings(read_packed(path)):
         readers.setdefault(training, _Reader()).add(record)
     if len(readers) == 1:
         return [readers[0].history(name)]
@@ -122,7 +123,7 @@ class _Reader:
         self._present: set[str] = set()
         self._peak = math.nan
 
-    def add(self, record: Record) -> None:
+    def add(self, record: PackedRecord) -> None:
         if isinstance(record, RunRecord):
             self._add_run(record)
         elif isinstance(record, MetricsRecord):
@@ -197,11 +198,13 @@ class _Reader:
             self._append(record.step, key, value)
         self._peak = record.metrics.get(MAX_OVER_IDEAL_MAX, self._peak)
 
-    def _add_loads(self, record: ExpertLoadsRecord) -> None:
+    def _add_loads(self, record: PackedLoads) -> None:
         self._enter(record.step)
         self._pool.add(record, self._peak)
-        for layer, counts in zip(record.layers, record.counts):
-            key = name_max_over_ideal(record.stack, layer)
+        keys = [name_max_over_ideal(record.stack, layer) for layer in record.layers]
+        if self._present.issuperset(keys):
+            return
+        for key, counts in zip(keys, record.rows()):
             if key not in self._present:
                 self._append(record.step, key, max_over_ideal(counts))
 

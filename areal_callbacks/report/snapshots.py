@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from areal_callbacks.core.balance import max_over_ideal
-from areal_callbacks.writers.metrics_file import ExpertLoadsRecord
+from areal_callbacks.writers.packed_loads import PackedLoads
 
 CAPACITY = 400
 MOST_COUNTS = 1 << 24
@@ -26,6 +26,20 @@ class Snapshot:
     size: int = 0
 
 
+@dataclass
+class _Unread:
+    """A snapshot whose counts are not unpacked: few of a long run's are shown."""
+
+    step: int
+    parts: list[PackedLoads] = field(default_factory=list)
+    size: int = 0
+
+    def read(self) -> Snapshot:
+        rows = ((part.stack, zip(part.layers, part.rows())) for part in self.parts)
+        counts = {(stack, layer): row for stack, layers in rows for layer, row in layers}
+        return Snapshot(self.step, counts, self.size)
+
+
 class SnapshotPool:
     """Keeps evenly spaced snapshots, with the last one and the most imbalanced one.
 
@@ -39,20 +53,20 @@ class SnapshotPool:
     def __init__(self, capacity: int = CAPACITY, most_counts: int = MOST_COUNTS) -> None:
         self._capacity = capacity
         self._most_counts = most_counts
-        self._kept: dict[int, Snapshot] = {}
+        self._kept: dict[int, _Unread] = {}
         self._stride = 1
         self._size = 0
         self._steps: set[int] = set()
         self._latest_steps: list[int] = []  # the same steps as a heap of their negatives
-        self._last: Snapshot | None = None
-        self._worst: tuple[float, Snapshot] | None = None
+        self._last: _Unread | None = None
+        self._worst: tuple[float, _Unread] | None = None
 
     @property
     def exports(self) -> int:
         """How many steps had loads, kept or not."""
         return len(self._steps)
 
-    def add(self, record: ExpertLoadsRecord, peak: float) -> None:
+    def add(self, record: PackedLoads, peak: float) -> None:
         """Add one record; those of a step follow each other.
 
         Args:
@@ -69,8 +83,7 @@ class SnapshotPool:
         snapshot.size += added
         if snapshot.size > MOST_COUNTS_OF_A_STEP:
             raise ValueError(f"step {record.step} has more than {MOST_COUNTS_OF_A_STEP:,} expert counts")
-        for layer, counts in zip(record.layers, record.counts):
-            snapshot.counts[record.stack, layer] = array("Q" if max(counts, default=0) >> 32 else "I", counts)
+        snapshot.parts.append(record)
         if record.step in self._kept:
             self._size += added
             self._thin()
@@ -89,13 +102,17 @@ class SnapshotPool:
             self._worst = None
 
     def snapshots(self) -> list[Snapshot]:
-        """What is kept, by step."""
+        """What is kept, by step.
+
+        Raises:
+            ValueError: counts are corrupt; names the file and the line.
+        """
         extra = [snapshot for snapshot in (self._worst and self._worst[1], self._last) if snapshot is not None]
         by_step = {**{snapshot.step: snapshot for snapshot in extra}, **self._kept}
-        return [by_step[step] for step in sorted(by_step)]
+        return [by_step[step].read() for step in sorted(by_step)]
 
-    def _begin(self, step: int) -> Snapshot:
-        snapshot = Snapshot(step)
+    def _begin(self, step: int) -> _Unread:
+        snapshot = _Unread(step)
         if len(self._steps) % self._stride == 0 or step in self._kept:
             self._forget(step)
             self._kept[step] = snapshot

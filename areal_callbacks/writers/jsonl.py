@@ -12,27 +12,16 @@ Every start appends a ``run`` line, which says whether it continues the training
 
 from __future__ import annotations
 
-import base64
 import json
-import sys
 import time
-import zlib
-from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from areal_callbacks.core.file_names import METRICS_FILE
 from areal_callbacks.core.numbers import as_number
 from areal_callbacks.writers.line_file import LineFile
-from areal_callbacks.writers.metrics_file import (
-    TYPE_CODES,
-    VERSION,
-    ExpertLoadsRecord,
-    MetricsRecord,
-    Record,
-    RunRecord,
-    read_metrics,
-)
+from areal_callbacks.writers.metrics_file import VERSION, MetricsRecord, Record, RunRecord, read_metrics
+from areal_callbacks.writers.packed_loads import ExpertLoadsRecord, pack_counts
 from areal_callbacks.writers.redact import as_json_number, redact
 from areal_callbacks.writers.torn_line import end_last_line
 
@@ -93,20 +82,11 @@ def _encode_loads(step: int, loads: ExpertLoads | Iterable[LayerLoads]) -> Itera
     for layer in loads:
         groups.setdefault((layer.stack, len(layer.counts)), []).append(layer)
     for (stack, experts), layers in groups.items():
-        counts = [count for layer in layers for count in layer.counts.tolist()]
-        dtype = "uint32" if max(counts, default=0) < 2**32 else "uint64"
         yield {
             "kind": "expert_loads",
             "step": step,
             "stack": stack,
             "layers": [layer.layer for layer in layers],
             "experts": experts,
-            "counts": base64.b64encode(zlib.compress(_encode_counts(array(TYPE_CODES[dtype], counts)))).decode(),
-            "dtype": dtype,
+            **pack_counts([count for layer in layers for count in layer.counts.tolist()]),
         }
-
-
-def _encode_counts(values: array[int]) -> bytes:
-    if sys.byteorder == "big":
-        values.byteswap()
-    return values.tobytes()

@@ -6,33 +6,23 @@ show little of either.
 
 from __future__ import annotations
 
-import base64
 import json
 import stat
-import sys
-import zlib
-from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from areal_callbacks.safety.text import make_printable
+from areal_callbacks.writers.corrupt_lines import CORRUPT, read_integer, refuse
+from areal_callbacks.writers.packed_loads import ExpertLoadsRecord, PackedLoads
 from areal_callbacks.writers.redact import redact
 
 VERSION = 1
 
-TYPE_CODES = {"uint32": "I", "uint64": "Q"}
-
 LONGEST_LINE = 1 << 24
 """Bytes. Ten thousand scalars take one, the loads of 256 layers of 4,096 experts six."""
-MOST_COUNTS = 1 << 21
-"""Expert counts of one line."""
-_MOST_LAYERS = 1 << 16
-_LONGEST_STACK = 1_000
-_LONGEST_REASON = 300
 _BLOCK = 1 << 16
-_CORRUPT = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -53,18 +43,8 @@ class MetricsRecord:
     metrics: dict[str, float]
 
 
-@dataclass(frozen=True)
-class ExpertLoadsRecord:
-    """Routed assignments of one export, ``counts[row][expert]``, row by row the layers ``layers`` of ``stack``."""
-
-    step: int
-    stack: str
-    layers: list[int]
-    experts: int
-    counts: list[list[int]]
-
-
 Record = RunRecord | MetricsRecord | ExpertLoadsRecord
+PackedRecord = RunRecord | MetricsRecord | PackedLoads
 
 
 def read_metrics(path: str | Path) -> Iterator[Record]:
@@ -79,15 +59,25 @@ def read_metrics(path: str | Path) -> Iterator[Record]:
     return (record for _, record in locate_records(path))
 
 
+def read_packed(path: str | Path) -> Iterator[PackedRecord]:
+    """As :func:`read_metrics`, but expert loads are unpacked only by who wants their counts."""
+    return (record for _, record in locate_packed(path))
+
+
 def locate_records(path: str | Path) -> Iterator[tuple[int, Record]]:
-    """As :func:`read_metrics`, each record with the position of its line, for :func:`read_record`."""
+    """As :func:`read_metrics`, each record with the position of its line, for :func:`read_records`."""
+    return ((position, _unpack(record)) for position, record in locate_packed(path))
+
+
+def locate_packed(path: str | Path) -> Iterator[tuple[int, PackedRecord]]:
+    """As :func:`read_packed`, each record with the position of its line."""
     with _open_regular(path) as file:
         number = position = 0
         while line := file.readline(LONGEST_LINE + 1):
             number += 1
             if not line.endswith(b"\n") and _is_torn(line, file):
                 return
-            record = _read_line(path, number, line)
+            record = _read_line(f"{make_printable(path)}, line {number}", line)
             if record is not None:
                 yield position, record
             position = file.tell()
@@ -98,9 +88,9 @@ def read_records(path: str | Path, positions: Iterable[int]) -> Iterator[Record]
     with _open_regular(path) as file:
         for position in positions:
             file.seek(position)
-            record = _decode(json.loads(file.readline(LONGEST_LINE)))
+            record = _read_line(f"{make_printable(path)}, byte {position}", file.readline(LONGEST_LINE))
             if record is not None:
-                yield record
+                yield _unpack(record)
 
 
 def is_object(line: bytes) -> bool:
@@ -125,17 +115,16 @@ def _is_torn(line: bytes, file: BinaryIO) -> bool:
     return all(b"\n" not in block for block in iter(lambda: file.read(_BLOCK), b""))
 
 
-def _read_line(path: str | Path, number: int, line: bytes) -> Record | None:
+def _read_line(where: str, line: bytes) -> PackedRecord | None:
     try:
         if len(line) > LONGEST_LINE:
             raise ValueError(f"longer than {LONGEST_LINE:,} bytes")
-        return _decode(json.loads(line))
-    except _CORRUPT as error:
-        reason = make_printable(f"{type(error).__name__}: {error}", _LONGEST_REASON)
-        raise ValueError(f"{make_printable(path)}, line {number}: not a valid record: {reason}") from None
+        return _decode(where, json.loads(line))
+    except CORRUPT as error:
+        raise refuse(where, error) from None
 
 
-def _decode(line: dict[str, Any]) -> Record | None:
+def _decode(where: str, line: dict[str, Any]) -> PackedRecord | None:
     kind = line["kind"]
     if kind == "run":
         if line["version"] > VERSION:
@@ -145,42 +134,9 @@ def _decode(line: dict[str, Any]) -> Record | None:
         return RunRecord(float(line["time"]), config, resumes if isinstance(resumes, bool) else None)
     if kind == "metrics":
         metrics = {key: float(value) for key, value in line["metrics"].items()}
-        return MetricsRecord(_read_integer("step", line["step"]), float(line["time"]), metrics)
-    return _decode_loads(line) if kind == "expert_loads" else None
+        return MetricsRecord(read_integer("step", line["step"]), float(line["time"]), metrics)
+    return PackedLoads.of(where, line) if kind == "expert_loads" else None
 
 
-def _decode_loads(line: dict[str, Any]) -> ExpertLoadsRecord:
-    layers = [_read_integer("layer", layer) for layer in line["layers"]]
-    experts, stack = _read_integer("experts", line["experts"]), str(line["stack"])
-    _check_shape(len(layers), experts, stack)
-    values = array(TYPE_CODES[line["dtype"]])
-    values.frombytes(_inflate(line["counts"], len(layers), experts, values.itemsize))
-    if sys.byteorder == "big":
-        values.byteswap()
-    rows = [values[row * experts : (row + 1) * experts].tolist() for row in range(len(layers))]
-    return ExpertLoadsRecord(_read_integer("step", line["step"]), stack, layers, experts, rows)
-
-
-def _check_shape(layers: int, experts: int, stack: str) -> None:
-    if layers > _MOST_LAYERS or not 0 <= experts <= MOST_COUNTS or layers * experts > MOST_COUNTS:
-        raise ValueError(f"{layers:,} layers of {experts:,} experts are not {MOST_COUNTS:,} counts or fewer")
-    if len(stack) > _LONGEST_STACK:
-        raise ValueError(f"the name of the stack has {len(stack):,} characters")
-
-
-def _inflate(counts: str, layers: int, experts: int, size: int) -> bytes:
-    """The counts, of ``size`` bytes each; more than there should be are never unpacked."""
-    expected = layers * experts * size
-    inflater = zlib.decompressobj()
-    data = inflater.decompress(base64.b64decode(counts, validate=True), expected + 1)
-    if len(data) != expected or not inflater.eof:
-        found = f"more than {layers * experts}" if len(data) > expected else str(len(data) // size)
-        raise ValueError(f"{found} counts for {layers} layers of {experts} experts")
-    return data
-
-
-def _read_integer(name: str, value: Any) -> int:
-    number = int(value)
-    if abs(number) >= 2**63:
-        raise ValueError(f"{name} {make_printable(number, 40)} has more than 64 bits")
-    return number
+def _unpack(record: PackedRecord) -> Record:
+    return record.unpack() if isinstance(record, PackedLoads) else record

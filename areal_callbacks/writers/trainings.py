@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar, cast
 
-from areal_callbacks.writers.metrics_file import Record, RunRecord
+from areal_callbacks.writers.metrics_file import PackedRecord, RunRecord
 
 Item = TypeVar("Item")
 
 
 def number_trainings(
-    items: Iterable[Item], record_of: Callable[[Item], Record] = lambda item: cast("Record", item)
+    items: Iterable[Item], record_of: Callable[[Item], PackedRecord] = lambda item: cast("PackedRecord", item)
 ) -> Iterator[tuple[int, Item]]:
     """Each record, or item that holds one, with the number of its training, counted from 0.
 

@@ -87,6 +87,15 @@ def test_a_record_per_stack_and_width_and_wide_counts_only_where_needed(tmp_path
     ]
 
 
+def test_counts_take_no_more_room_than_a_search_for_matches_would_leave_them(tmp_path: Path) -> None:
+    source = np.random.default_rng(0)
+    counts = source.poisson(500 * np.exp(source.normal(0, 0.3, (16, 64))))
+    counts[:, ::4] = 0  # experts without a token
+    path = write(tmp_path, Export(1, {}, ExpertLoads(tuple(layer("", n, *row) for n, row in enumerate(counts)))))
+    packed = base64.b64decode(raw(path)[2]["counts"])
+    assert len(packed) < 1.1 * len(zlib.compress(counts.astype("<u4").tobytes(), 9))
+
+
 def test_non_finite_numbers_are_words_and_come_back_as_numbers(tmp_path: Path) -> None:
     path = write(tmp_path, Export(1, {"a": math.nan, "b": math.inf, "c": -math.inf}))
     assert raw(path)[1]["metrics"] == {"a": "NaN", "b": "Infinity", "c": "-Infinity"}

@@ -19,8 +19,9 @@ from click.testing import CliRunner
 from areal_callbacks.charts.recovery import read_layers_of_metrics
 from areal_callbacks.cli import main
 from areal_callbacks.report import build_report
-from areal_callbacks.report.history import read_history
-from areal_callbacks.writers import metrics_file
+from areal_callbacks.report.history import History, read_history
+from areal_callbacks.report.snapshots import CAPACITY
+from areal_callbacks.writers import packed_loads
 from areal_callbacks.writers.metrics_file import LONGEST_LINE, MetricsRecord, read_metrics
 from areal_callbacks.writers.torn_line import end_last_line
 
@@ -62,6 +63,7 @@ def at_most(megabytes: int, seconds: float) -> Iterator[None]:
 HOSTILE: dict[str, Callable[[], bytes]] = {
     "a quarter of a gigabyte of counts in 0.3 MB": lambda: loads_line([0], 2, deflate_zeros(256 * MEGABYTE)),
     "a gigabyte of counts as declared": lambda: loads_line([0], 1 << 28, deflate_zeros(16 * MEGABYTE)),
+    "counts longer than any compression makes them": lambda: loads_line([0], 2, bytes(2_000)),
     "too many layers": lambda: loads_line([0] * 100_000, 1, deflate_zeros(MEGABYTE)),
     "a negative number of experts": lambda: loads_line([0], -1, b""),
     "a layer of 4,000 digits": lambda: loads_line([10**4000], 0, zlib.compress(b"")),
@@ -132,6 +134,26 @@ def test_many_large_snapshots_stay_within_a_budget(tmp_path: Path) -> None:
     assert [history.snapshots[0].step, history.snapshots[-1].step] == [0, 59]
 
 
+def test_a_report_unpacks_only_the_counts_that_it_shows(tmp_path: Path) -> None:
+    """Unpacking them all would take longer than reading everything else."""
+    path, whole, cut = tmp_path / "metrics.jsonl", zlib.compress(bytes(8)), zlib.compress(bytes(8))[:-3]
+    ratio = {"moe_balance/layer_0/max_over_ideal": 1.0}
+
+    def history_with(corrupt: range) -> History:
+        lines = [
+            metrics_line(step, **ratio) + loads_line([0], 2, cut if step in corrupt else whole, step=step)
+            for step in range(4 * CAPACITY)
+        ]
+        path.write_bytes(RUN + b"".join(lines))
+        return read_history(path, "run")
+
+    shown = [snapshot.step for snapshot in history_with(range(0)).snapshots]
+    assert shown == [*range(0, 4 * CAPACITY, 4), 4 * CAPACITY - 1]
+    assert [snapshot.step for snapshot in history_with(range(21, 24)).snapshots] == shown
+    with pytest.raises(ValueError, match=r"metrics.jsonl, line 51: not a valid record"):
+        history_with(range(24, 25))
+
+
 def test_one_step_has_a_limit_too(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     content = deflate_zeros(4 * MEGABYTE)
@@ -200,7 +222,7 @@ def test_names_in_a_report_stay_text_and_numbers_of_any_size_are_drawn(tmp_path:
 
 def test_the_limits_leave_room_for_real_runs() -> None:
     layers, experts, scalars = 256, 4_096, 10_000
-    assert layers * experts <= metrics_file.MOST_COUNTS
+    assert layers * experts <= packed_loads.MOST_COUNTS
     assert layers * experts * 8 * 4 // 3 < LONGEST_LINE  # eight bytes a count, not compressed at all, in base64
     line = metrics_line(
         1, **{f"moe_balance/layer_{number}/max_over_ideal": 1.2345678901234567 for number in range(scalars)}
