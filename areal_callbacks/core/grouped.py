@@ -24,6 +24,8 @@ class GroupedRecords(Records):
 
 def split(records: Records, groups: Mapping[str, Group]) -> Records:
     """The records, those of the keys in ``groups`` apart."""
+    if not groups:
+        return records
     own: dict[Group, list[int]] = {}
     shared: list[int] = []
     for index, (key, _) in enumerate(records.keys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,6 +26,8 @@ from areal_callbacks.writers.redact import as_json_number
 
 LOADS_BUDGET = 1_400_000
 """Characters that the expert loads of a report may take."""
+_FEW = 8
+"""Snapshots that are encoded first."""
 _MOST_CODES = 1 << 25
 """Counts that are encoded to find out how many snapshots fit."""
 
@@ -101,18 +104,32 @@ def _list_stacks(snapshots: Sequence[Snapshot]) -> dict[str, list[tuple[int, int
 def _encode_snapshots(
     snapshots: Sequence[Snapshot], stacks: Mapping[str, Sequence[tuple[int, int]]], budget: int
 ) -> dict[str, Any]:
-    layout = sum(experts for layers in stacks.values() for _, experts in layers)
-    count = max(2, min(CAPACITY, _MOST_CODES // max(1, layout)))
-    while True:
-        chosen = choose(snapshots, count)
-        counts = [encode_counts(chosen, stack, layers) for stack, layers in stacks.items()]
-        size = sum(map(len, counts))
-        if size <= budget or len(chosen) <= 2:
-            break
-        count = max(2, int(0.97 * len(chosen) * budget / size))
+    chosen, counts = _choose_what_fits(snapshots, stacks, budget)
     return {
         "steps": [snapshot.step for snapshot in chosen],
         "counts": counts,
         "totals": [encode_totals(chosen, stack, layers) for stack, layers in stacks.items()],
         "peaks": [encode_peaks(chosen, stack, layers) for stack, layers in stacks.items()],
     }
+
+
+def _choose_what_fits(
+    snapshots: Sequence[Snapshot], stacks: Mapping[str, Sequence[tuple[int, int]]], budget: int
+) -> tuple[Sequence[Snapshot], list[str]]:
+    """About as many snapshots as fit, and the counts of each stack; a few are encoded first to see what one takes."""
+    layout = sum(experts for layers in stacks.values() for _, experts in layers)
+    most = max(2, min(CAPACITY, len(snapshots), _MOST_CODES // max(1, layout)))
+
+    @functools.cache
+    def encode(count: int) -> tuple[Sequence[Snapshot], list[str]]:
+        chosen = choose(snapshots, count)
+        return chosen, [encode_counts(chosen, stack, layers) for stack, layers in stacks.items()]
+
+    def estimate(count: int) -> int:
+        size = sum(map(len, encode(count)[1]))
+        return max(2, min(most, int(0.97 * count * budget / max(1, size))))
+
+    count = estimate(estimate(min(most, _FEW)))
+    while count > 2 and sum(map(len, encode(count)[1])) > budget:
+        count = min(count - 1, estimate(count))
+    return encode(count)

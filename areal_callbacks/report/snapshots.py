@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import math
 from array import array
@@ -24,6 +25,11 @@ class Snapshot:
     step: int
     counts: dict[tuple[str, int], array[int]] = field(default_factory=dict)
     size: int = 0
+
+    @functools.cached_property
+    def imbalance(self) -> float:
+        """``max_over_ideal`` of the worst layer."""
+        return max((max_over_ideal(counts) for counts in self.counts.values()), default=-math.inf)
 
 
 @dataclass
@@ -140,13 +146,9 @@ def choose(snapshots: Sequence[Snapshot], count: int) -> list[Snapshot]:
         return list(snapshots)
     stride = (len(snapshots) - 1) / (count - 1)
     chosen = {round(stride * number) for number in range(count)}
-    worst = max(range(len(snapshots)), key=lambda index: _measure_imbalance(snapshots[index]))
+    worst = max(range(len(snapshots)), key=lambda index: snapshots[index].imbalance)
     inner = chosen - {0, len(snapshots) - 1}
     if worst not in chosen and inner:
         chosen.remove(min(inner, key=lambda index: abs(index - worst)))
         chosen.add(worst)
     return [snapshots[index] for index in sorted(chosen)]
-
-
-def _measure_imbalance(snapshot: Snapshot) -> float:
-    return max((max_over_ideal(counts) for counts in snapshot.counts.values()), default=-math.inf)

@@ -134,18 +134,18 @@ class MoEBalanceMonitor(Observer):
 
     def derive(self, loads: ExpertLoads) -> dict[str, float]:
         """The scalars of the loads."""
-        metrics = loads.max_over_ideal()
+        ratios = [layer.max_over_ideal for layer in loads]
+        metrics = {names.name_max_over_ideal(layer.stack, layer.layer): ratio for layer, ratio in zip(loads, ratios)}
         if self._extended:
             for layer in loads:
                 metrics[f"{layer.prefix}/coefficient_of_variation"] = layer.coefficient_of_variation
                 metrics[f"{layer.prefix}/normalised_entropy"] = layer.normalised_entropy
-        worst = loads.worst(1)[0]
-        busy = [layer.max_over_ideal for layer in loads if layer.max_over_ideal > 0]
-        metrics[names.MAX_OVER_IDEAL_MAX] = worst.max_over_ideal
+        highest, busy = max(ratios), [ratio for ratio in ratios if ratio > 0]
+        metrics[names.MAX_OVER_IDEAL_MAX] = highest
         metrics[names.MAX_OVER_IDEAL_MEAN] = sum(busy) / len(busy) if busy else 0.0
         for percent in (50, 90) if busy else ():
             metrics[f"{names.MOE_BALANCE}/{names.MAX_OVER_IDEAL}_p{percent}"] = quantile(busy, percent / 100)
-        metrics[names.WORST_LAYER] = float(worst.layer)
+        metrics[names.WORST_LAYER] = float(loads.layers[ratios.index(highest)].layer)
         metrics[names.DEAD_EXPERTS] = float(sum(layer.dead_experts for layer in loads))
         metrics[names.STARVED_EXPERTS] = float(sum(layer.starved_experts for layer in loads))
         return metrics
