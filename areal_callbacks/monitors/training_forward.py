@@ -94,7 +94,9 @@ class TrainingForward(Observer):
 
     def _embed_inside(self, entry: Entry, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Note what is looked up in a call of a module that does not name its text."""
-        call = None if torch.compiler.is_compiling() else next(self._calls_of(entry), None)
+        if torch.compiler.is_compiling():
+            return
+        call = next((call for call in self._open_calls() if call.entry.module is entry.module), None)
         if call is not None and call.trains and args and isinstance(args[0], torch.Tensor):
             call.looked_up.append(args[0])
 
