@@ -18,7 +18,7 @@ HOST_TOOLS := pytest pytest-timeout pytest-xdist hypothesis datasets jsonargpars
 FUZZ_SECONDS ?= 60
 PEERS_SECONDS ?= 3600
 
-.PHONY: demo test recount test-min test-max peers fuzz check docs format bench pictures clean
+.PHONY: demo test recount test-min test-max peers soak fuzz check docs format bench pictures clean
 
 $(PY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
@@ -60,6 +60,10 @@ peers: $(VENV)/.test
 	$(PY) tests/peers/fetch_accelerate.py .peers
 	nice $(PY) tests/peers/run.py --accelerate .peers/accelerate $(if $(PEERS),--peers $(PEERS)) \
 	    --seconds $(PEERS_SECONDS) $(ARGS)
+
+# What only shows in long runs: random signals, very many steps, short trainings and keys; ARGS='steps --scale 0.1' for less.
+soak: $(VENV)/.test
+	OMP_NUM_THREADS=1 PYTHONPATH=tests nice $(PY) -m soak.run --result tests/soak/results.txt $(ARGS)
 
 # Coverage-guided, without an end of their own: seconds for each target.
 fuzz: $(VENV)/.test
