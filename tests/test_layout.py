@@ -25,7 +25,7 @@ SOURCES = sorted(path for folder in (PACKAGE, *(ROOT / name for name in MAPPED))
 TOP_LEVEL = {"__init__", "stats_logger", "stats_tracker", "topology", "workflow_context"}
 ROOMS = {
     *("charts", "cli", "config", "core", "findings", "flops", "monitors", "ppo", "report"),
-    *("run", "safety", "session", "verify", "writers", *MAPPED),
+    *("run", "safety", "session", "verify", "watch", "writers", *MAPPED),
 }
 
 

@@ -64,19 +64,19 @@ def read_history(path: str | Path, name: str) -> History:
         ValueError: there are more than 200,000 keys, or a line is corrupt; see
             :func:`~areal_callbacks.writers.metrics_file.read_metrics`.
     """
-    reader, current = _Reader(), 0
+    reader, current = HistoryReader(), 0
     for training, record in number_trainings(read_packed(path)):
         if training != current:
-            reader, current = _Reader(), training
+            reader, current = HistoryReader(), training
         reader.add(record)
     return reader.history(name)
 
 
 def read_trainings(path: str | Path, name: str) -> list[History]:
     """Every training in a metrics.jsonl, read like the last one by :func:`read_history`; numbered from 1."""
-    readers: dict[int, _Reader] = {}
+    readers: dict[int, HistoryReader] = {}
     for training, record in number_trainings(read_packed(path)):
-        readers.setdefault(training, _Reader()).add(record)
+        readers.setdefault(training, HistoryReader()).add(record)
     if len(readers) == 1:
         return [readers[0].history(name)]
     return [reader.history(f"{name} ({number})") for number, reader in enumerate(readers.values(), 1)]
@@ -104,8 +104,10 @@ class _Column:
         return {step: value for step, start, value in points if step < ends[start]}
 
 
-class _Reader:
-    """Columns instead of a dictionary a step: a long run stays small. What a resumption repeats is sorted out at the
+class HistoryReader:
+    """Puts the records of one training together, as many as there are by now.
+
+    Columns instead of a dictionary a step: a long run stays small. What a resumption repeats is sorted out at the
     end, so that many of them cost no more than their lines."""
 
     def __init__(self) -> None:
@@ -132,7 +134,7 @@ class _Reader:
             self._add_loads(record)
 
     def history(self, name: str) -> History:
-        """What was read, sorted."""
+        """What was added so far, sorted; more may be added later."""
         ends = self._find_ends()
         valid = {key: points for key, column in self._columns.items() if (points := column.find_valid(ends))}
         steps = sorted({step for points in valid.values() for step in points})

@@ -12,18 +12,23 @@ from areal_callbacks.safety.text import make_printable
 _MOST_CHOICES = 20
 
 
+class NoMetricsError(ValueError):
+    """There is no metrics.jsonl where one was looked for; a run that starts there will write it."""
+
+
 def find_metrics(path: str | Path) -> Path:
     """The file that ``path`` means: itself, the one in it, or the one in its ``areal_metrics`` folder.
 
     Raises:
-        ValueError: there is none, or several runs in subfolders; names the first twenty.
+        NoMetricsError: there is none.
+        ValueError: several runs in subfolders; names the first twenty.
     """
     path = Path(path)
     shown = make_printable(path)
     if path.is_file():
         return path
     if not path.is_dir():
-        raise ValueError(f"{shown}: no such file or folder")
+        raise NoMetricsError(f"{shown}: no such file or folder")
     for candidate in (path / METRICS_FILE, path / RUN_FOLDER / METRICS_FILE):
         if candidate.is_file():
             return candidate
@@ -34,7 +39,7 @@ def find_metrics(path: str | Path) -> Path:
     if runs:
         choices = ", ".join(make_printable(run.parent) for run in runs)
         raise ValueError(f"{shown}: several runs, choose among {choices}")
-    raise ValueError(f"{shown}: no {METRICS_FILE} in it or in its {RUN_FOLDER} folder")
+    raise NoMetricsError(f"{shown}: no {METRICS_FILE} in it or in its {RUN_FOLDER} folder")
 
 
 def name_runs(files: Sequence[Path]) -> list[str]:

@@ -46,16 +46,22 @@ _SCRIPTS = (
 )
 
 
-def render(data: Mapping[str, Any], title: str) -> str:
-    """The page. ``data`` and ``title`` stay text whatever they hold; only the scripts of this package may run."""
+def render(data: Mapping[str, Any], title: str, *, live: int = 0) -> str:
+    """The page.
+
+    Args:
+        data: what it draws; like ``title`` it stays text whatever it holds. Only the scripts of this package may run.
+        title: of the window.
+        live: the number of these data, from which on the page listens to the server that sent it; 0: it never does.
+    """
     scripts = [_read("vendor", "uPlot.iife.min.js"), _join_scripts()]
     parts = {
         "title": html.escape(title),
-        "policy": _write_policy(scripts),
+        "policy": _write_policy(scripts, "'self'" if live else "'none'"),
         "licence": _read("vendor", "LICENSE"),
         "styles": "\n".join([_read("vendor", "uPlot.min.css"), _read("template", "style.css")]),
         "uplot": scripts[0],
-        "data": _dump_inert_json(data),
+        "data": dump_inert_json({**data, "live": live} if live else data),
         "application": scripts[1],
     }
     # One pass over the template: what was filled in is never looked at again.
@@ -78,15 +84,15 @@ def _join_scripts() -> str:
     return f'(() => {{\n"use strict";\n{sources}\n}})();'
 
 
-def _write_policy(scripts: list[str]) -> str:
-    """Nothing is loaded from anywhere, and no other script runs."""
+def _write_policy(scripts: list[str], connect: str) -> str:
+    """Nothing is loaded from elsewhere, and no other script runs."""
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts
     )
-    return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:"
+    return f"default-src 'none'; connect-src {connect}; script-src {hashes}; style-src 'unsafe-inline'; img-src data:"
 
 
-def _dump_inert_json(data: Mapping[str, Any]) -> str:
+def dump_inert_json(data: Mapping[str, Any]) -> str:
     """JSON without a character that could end the element it stands in."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     for character in "<>&":

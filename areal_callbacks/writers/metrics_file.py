@@ -71,13 +71,13 @@ def locate_records(path: str | Path) -> Iterator[tuple[int, Record]]:
 
 def locate_packed(path: str | Path) -> Iterator[tuple[int, PackedRecord]]:
     """As :func:`read_packed`, each record with the position of its line."""
-    with _open_regular(path) as file:
+    with open_regular(path) as file:
         number = position = 0
         while line := file.readline(LONGEST_LINE + 1):
             number += 1
             if not line.endswith(b"\n") and _is_torn(line, file):
                 return
-            record = _read_line(f"{make_printable(path)}, line {number}", line)
+            record = read_line(f"{make_printable(path)}, line {number}", line)
             if record is not None:
                 yield position, record
             position = file.tell()
@@ -85,10 +85,10 @@ def locate_packed(path: str | Path) -> Iterator[tuple[int, PackedRecord]]:
 
 def read_records(path: str | Path, positions: Iterable[int]) -> Iterator[Record]:
     """The records of the lines that begin at ``positions``, which :func:`locate_records` gave."""
-    with _open_regular(path) as file:
+    with open_regular(path) as file:
         for position in positions:
             file.seek(position)
-            record = _read_line(f"{make_printable(path)}, byte {position}", file.readline(LONGEST_LINE))
+            record = read_line(f"{make_printable(path)}, byte {position}", file.readline(LONGEST_LINE))
             if record is not None:
                 yield _unpack(record)
 
@@ -101,8 +101,8 @@ def is_object(line: bytes) -> bool:
         return False
 
 
-def _open_regular(path: str | Path) -> BinaryIO:
-    """A pipe would wait for ever, a device never end."""
+def open_regular(path: str | Path) -> BinaryIO:
+    """The file for reading; ValueError if it is no regular one: a pipe would wait for ever, a device never end."""
     if not stat.S_ISREG(Path(path).stat().st_mode):
         raise ValueError(f"{make_printable(path)}: not a regular file")
     return Path(path).open("rb")
@@ -115,7 +115,8 @@ def _is_torn(line: bytes, file: BinaryIO) -> bool:
     return all(b"\n" not in block for block in iter(lambda: file.read(_BLOCK), b""))
 
 
-def _read_line(where: str, line: bytes) -> PackedRecord | None:
+def read_line(where: str, line: bytes) -> PackedRecord | None:
+    """The record of a line, None of a kind that this version does not know; ValueError says where it was."""
     try:
         if len(line) > LONGEST_LINE:
             raise ValueError(f"longer than {LONGEST_LINE:,} bytes")

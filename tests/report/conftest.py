@@ -4,23 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.browser import Browser, require_browser
+from support import browser_fixtures
+from support.browser import Browser
 from support.report_pages import STEPS, build_page, plant_counts
 from support.report_runs import export, typical_metrics
 
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Here and not in the fixture, for which pytest would print a line per test."""
-    if "browser" in getattr(item, "fixturenames", ()):
-        require_browser()
-
-
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One Chromium for all tests of a process."""
-    started = Browser(tmp_path_factory.mktemp("chromium"))
-    yield started
-    started.close()
+browser = browser_fixtures.browser
+quiet_console = browser_fixtures.quiet_console
+pytest_runtest_setup = browser_fixtures.pytest_runtest_setup
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +27,3 @@ def page(browser: Browser, report: Path) -> Iterator[Browser]:
     browser.open(report)
     yield browser
     browser.prefer("light")
-
-
-@pytest.fixture(autouse=True)
-def _quiet_console(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No test leaves an error or a warning in the console of its pages."""
-    yield
-    if "browser" in request.fixturenames:
-        assert request.getfixturevalue("browser").errors() == []

@@ -52,7 +52,7 @@ async function main() {
   const data = JSON.parse(document.getElementById("data").textContent);
   const page = new Page(report);
   await page.show(data);
-  if (data.live) followRun((newer) => page.show(newer), (text) => Object.assign(page.toolbar.live, { textContent: text, hidden: false }));
+  if (data.live) followRun(data.live, (newer) => page.show(newer), (text) => Object.assign(page.toolbar.live, { textContent: text, hidden: false }));
   report.setAttribute("aria-busy", "false");
   performance.mark("report-drawn");
 }
