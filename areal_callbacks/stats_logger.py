@@ -20,7 +20,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from areal_callbacks.config import MetricsConfig, StatsLoggerConfig
+from areal_callbacks.config import MetricsConfig, ReportConfig, StatsLoggerConfig
 from areal_callbacks.config.experiment import read_experiment
 from areal_callbacks.core.flat_loads import split_expert_loads
 from areal_callbacks.core.types import COUNT_SUFFIX, Export, Run
@@ -61,7 +61,7 @@ class StatsLogger:
         name = f"{self.config.experiment_name}/{self.config.trial_name}"
         self._publisher = make_publisher(
             Run(self.config.folder, {**settings, **(run_config or {})}, name),
-            MetricsConfig(stats_logger=self.config, report=report),
+            MetricsConfig(stats_logger=self.config, report=ReportConfig(report)),
             print_every_export=True,
         )
         self._last_step = -1

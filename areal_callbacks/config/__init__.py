@@ -7,6 +7,7 @@ from areal_callbacks.config.options import (
     MetricsOptions,
     MoEBalanceConfig,
     PPOConfig,
+    ReportConfig,
     StatsLoggerConfig,
 )
 from areal_callbacks.config.sections import ConfigError, Section
@@ -19,6 +20,7 @@ __all__ = [
     "MetricsOptions",
     "MoEBalanceConfig",
     "PPOConfig",
+    "ReportConfig",
     "Section",
     "StatsLoggerConfig",
 ]

@@ -62,6 +62,13 @@ class PPOConfig(Switch):
 
 
 @dataclass(frozen=True)
+class ReportConfig(Switch):
+    """The HTML report; ``every``: exports between two rewrites while the run goes on, None: only at the end."""
+
+    every: int | None = None
+
+
+@dataclass(frozen=True)
 class WandbConfig(Section):
     """Weights & Biases, with AReaL's keys.
 
@@ -164,7 +171,7 @@ class MetricsConfig(Section):
         every: logging events of the host between two exports.
         resume_totals: restore the cumulative counters from the host's checkpoint.
         output_dir: folder of metrics.jsonl and the report; None: beside the host's output.
-        report: write report.html at the end.
+        report: write report.html at the end, and perhaps now and then before.
         stats_logger: trackers for loops without a logger of their own.
         token_count_fn: given the arguments of a training forward, returns the sequence lengths of the batch, for inputs
             whose lengths cannot be read; in Python only.
@@ -177,7 +184,7 @@ class MetricsConfig(Section):
     every: int = 1
     resume_totals: bool = False
     output_dir: str | None = None
-    report: bool = True
+    report: ReportConfig = ReportConfig()
     stats_logger: StatsLoggerConfig | None = None
     token_count_fn: Callable[..., Any] | None = None
 
@@ -255,7 +262,7 @@ class MetricsOptions(TypedDict, total=False):
     every: int
     resume_totals: bool
     output_dir: str | Path | None
-    report: bool
+    report: bool | Mapping[str, Any]
     stats_logger: Mapping[str, Any] | None
     token_count_fn: Callable[..., Any] | None
 

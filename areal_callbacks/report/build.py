@@ -48,9 +48,14 @@ def build_report(
     return _replace(Path(output), render(make_payload(histories), f"{title} · training report"))
 
 
+def name_unfinished(output: Path, process: int) -> Path:
+    """The file beside ``output`` that a process writes before it takes its place."""
+    return output.with_name(f".{output.name}.{process}")
+
+
 def _replace(output: Path, text: str) -> Path:
     output.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = output.with_name(f".{output.name}.{os.getpid()}")
+    unfinished = name_unfinished(output, os.getpid())
     try:
         unfinished.write_text(text, encoding="utf-8", errors="backslashreplace")
         unfinished.replace(output)

@@ -63,7 +63,7 @@ def make_publisher(
         print_every_export: on the console; otherwise the last one, at the end.
     """
     # The report is built from metrics.jsonl, and comes before the trackers, which upload it when they close.
-    report = [ReportWriter()] if config.report else []
+    report = [ReportWriter(config.report.every)] if config.report.enabled else []
     return Publisher(
         [ConsoleWriter(every_export=print_every_export)],
         run=run,

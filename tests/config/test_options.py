@@ -18,6 +18,7 @@ from areal_callbacks.config import (
     MetricsConfig,
     MetricsOptions,
     MoEBalanceConfig,
+    ReportConfig,
     StatsLoggerConfig,
 )
 from areal_callbacks.config.files import Layer
@@ -61,7 +62,7 @@ def test_defaults() -> None:
     assert config.moe_balance == MoEBalanceConfig(True, 1, "auto", False)
     assert (config.flops.enabled, config.flops.peak_flops) == (True, None)
     assert (config.ppo.enabled, config.ppo.extended) == (True, True)
-    assert (config.every, config.resume_totals, config.output_dir, config.report) == (1, False, None, True)
+    assert (config.every, config.resume_totals, config.output_dir, config.report) == (1, False, None, ReportConfig())
     assert config.stats_logger is None
     assert config.token_count_fn is None
 
@@ -71,7 +72,7 @@ def test_a_yaml_file_fills_every_section(tmp_path: Path) -> None:
     assert config.moe_balance == MoEBalanceConfig(expert_table_every=5)
     assert config.flops.peak_flops == 989e12
     assert not config.ppo.enabled
-    assert (config.every, config.resume_totals, config.output_dir, config.report) == (2, True, "runs/a", False)
+    assert (config.every, config.resume_totals, config.output_dir, config.report.enabled) == (2, True, "runs/a", False)
     assert config.stats_logger is not None
     assert config.stats_logger.wandb == WandbConfig(mode="offline", project="p", entity="e", tags=("a", "b"))
     assert config.stats_logger.swanlab is not None
@@ -96,7 +97,7 @@ def test_layers_win_key_by_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setenv("AREAL_CALLBACKS", json.dumps(environment))
     path = write(tmp_path, "every: 5\nmoe_balance: {expert_table_every: 3}\nreport: false\n")
     config = MetricsConfig.make(path, every=2, report=None)
-    assert (config.every, config.report, config.ppo.enabled) == (2, False, False)
+    assert (config.every, config.report.enabled, config.ppo.enabled) == (2, False, False)
     assert config.moe_balance == MoEBalanceConfig(True, 3, "auto", True)
     assert MetricsConfig.from_environment().every == 9
 

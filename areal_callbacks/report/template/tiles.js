@@ -16,11 +16,20 @@ function tile(figure, run) {
   return element(
     "div",
     { className: `tile ${finding?.severity ?? ""}`, title: found.key },
-    element("dt", {}, figure.label, finding && element("a", { className: "badge", href: `#${findingId(run, finding)}` }, finding.severity)),
+    element("dt", {}, figure.label, finding && findingBadge(run, finding)),
     element("dd", {}, found.format(value)),
     element("dd", { className: "spark", "aria-hidden": "true" }, sparkline(found.y)),
     element("dd", { className: "sub" }, sub),
   );
+}
+
+function findingBadge(run, finding) {
+  const show = (event) => {
+    event.preventDefault();
+    document.getElementById(findingId(run, finding)).scrollIntoView({ block: "center" });
+    document.getElementById(findingId(run, finding)).focus();
+  };
+  return element("a", { className: "badge", href: `#${findingId(run, finding)}`, onclick: show }, finding.severity);
 }
 
 /** A small line through the finite values, lowest at the bottom. */

@@ -44,9 +44,20 @@ function addressOf(chosen) {
 let addressTimer;
 function writeAddressSoon() {
   clearTimeout(addressTimer);
-  addressTimer = setTimeout(() => history.replaceState(null, "", addressOf(view)), 150);
+  addressTimer = setTimeout(writeAddress, 150);
 }
 
-addEventListener("hashchange", () => {
+/** Pages inside of notebooks have no address of their own, and may not set one. */
+function writeAddress() {
+  try {
+    history.replaceState(null, "", addressOf(view));
+  } catch {
+    removeEventListener("hashchange", readHash);
+  }
+}
+
+function readHash() {
   if (location.hash.includes("=")) choose(readAddress());
-});
+}
+
+addEventListener("hashchange", readHash);
