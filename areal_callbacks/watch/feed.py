@@ -36,7 +36,7 @@ class Feed:
         self.problem = ""
         self._runs = runs
         self._interval = interval
-        self._payload: dict[str, Any] = {}
+        self._payload: dict[str, Any] = make_payload([])
         self._listeners = 0
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -67,20 +67,23 @@ class Feed:
         with self._lock:
             try:
                 changed = [run.update() for run in self._runs]
+                if any(changed) or self.version == 0:
+                    self._build()
                 self.problem = ""
             except (ValueError, OSError) as error:
-                changed, self.problem = [], str(error)
-            if any(changed) or self.version == 0:
-                self._payload = make_payload([run.history() for run in self._runs])
-                self.data = dump_inert_json(self._payload)
-                self.version += 1
+                self.problem = str(error)
 
     def render_page(self) -> str:
         """The report as it is by now, which then listens for more."""
         self.refresh()
         with self._lock:
             title = " · ".join(run.name for run in self._runs)
-            return render(self._payload, f"{title} · live report", live=self.version)
+            return render(self._payload, f"{title} · live report", live=max(1, self.version))
+
+    def _build(self) -> None:
+        self._payload = make_payload([run.history() for run in self._runs])
+        self.data = dump_inert_json(self._payload)
+        self.version += 1
 
     def _follow(self) -> None:
         rest = self._interval
