@@ -14,6 +14,15 @@ SOURCES = "sources"
 _OUTSIDE = re.compile(r"\]\(\.\./(?P<path>[^)#]*)")
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Add the pages of ``docs/index.md`` that ``nav`` does not name: a new page is listed once."""
+    listed = re.findall(r"\]\(([^)#/]+\.md)\)", (ROOT / "docs" / "index.md").read_text())
+    nav = config.nav or []
+    if more := [page for page in listed if f"'{page}'" not in str(nav)]:
+        config.nav = [*nav, {"More": more}]
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add each file of the repository that a page links to, as it is; pages of Markdown are read as text too."""
     pages = [file.content_string for file in files.documentation_pages()]

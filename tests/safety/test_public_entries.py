@@ -42,7 +42,8 @@ def classes() -> Iterator[type]:
 def methods(cls: type) -> Iterator[tuple[str, object]]:
     for base in cls.__mro__:
         if base.__module__.startswith(("areal_callbacks.integrations", "areal_callbacks.session")):
-            public = (name for name in vars(base) if not name.startswith("_") or name == "__exit__")
+            public = {name for name in vars(base) if not name.startswith("_") or name == "__exit__"}
+            public -= {"detach"}  # an observer's, which the door calls itself
             yield from ((f"{base.__name__}.{name}", vars(base)[name]) for name in public)
 
 
