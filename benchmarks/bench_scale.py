@@ -29,9 +29,10 @@ import torch
 from support.fake_ranks import SimulatedGroup, SimulatedWorld
 from tabulate import tabulate
 
+from areal_callbacks.core.grouped_export import reduce_grouped
 from areal_callbacks.core.packing import Families
 from areal_callbacks.core.records import Records
-from areal_callbacks.core.reduce import _CHANNELS, reduce
+from areal_callbacks.core.reduce import _CHANNELS
 from areal_callbacks.core.types import ReduceType
 
 WORLDS = (8, 64, 1024, 16384)
@@ -78,7 +79,7 @@ def rare_names(rank: int) -> Families:
 
 
 def job_of(families: Callable[[int], Families]) -> Callable[[SimulatedGroup], Any]:
-    return lambda group: reduce(families(group.rank), group, "session") and None  # type: ignore[arg-type]
+    return lambda group: reduce_grouped(families(group.rank), group, "session") and None  # type: ignore[arg-type]
 
 
 def measure(

@@ -13,7 +13,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -70,18 +70,31 @@ def _common(wanted: Schema, ranks: Ranks) -> Schema | None:
     return wanted.ordered if highest_ordered == -lowest_ordered else None
 
 
+class _Sent(NamedTuple):
+    """The distinct schemas that fit into the limit, encoded, the most common first.
+
+    ``left_out``: how many do not fit; told only to the first rank that wants one of those, so that one rank says so.
+    """
+
+    schemas: Iterator[bytes]
+    left_out: int
+
+
 def _unite(wanted: Schema, ranks: Ranks) -> Schema:
     """The union of the distinct schemas; what this rank wants if it cannot form it, so that the ranks do not agree."""
-    schemas = _distinct(wanted.ordered, ranks)
+    sent = _send(wanted.ordered, ranks)
     try:
-        return Schema.union_of(map(Schema.decode, schemas))
+        union = Schema.union_of(map(Schema.decode, sent.schemas))
     except Exception as error:  # noqa: BLE001 - the other ranks are waiting in the next collective
         report_once("reduce:union", f"could not read the keys of other ranks: {error!r}")
         return wanted
+    if sent.left_out:
+        _report_left_out(sent.left_out, wanted.minus(union))
+    return union
 
 
-def _distinct(wanted: Schema, ranks: Ranks) -> Iterator[bytes]:
-    """The distinct schemas that the ranks want, encoded, the most common first, up to the limit."""
+def _send(wanted: Schema, ranks: Ranks) -> _Sent:
+    """Each distinct schema once, by its owner."""
     owners, encoded = _owners(wanted, ranks), wanted.encode()
     mine = [owner == dist.get_rank(ranks.group) for owner in owners]
     sizes = ranks.maximum(_numbers([len(encoded) * here for here in mine])).long().tolist()
@@ -90,7 +103,16 @@ def _distinct(wanted: Schema, ranks: Ranks) -> Iterator[bytes]:
     for start, end in itertools.compress(zip([0, *ends], ends), mine):
         sent[start:end] = torch.frombuffer(bytearray(encoded), dtype=torch.uint8)
     received = ranks.maximum(sent).numpy().tobytes()
-    return (received[start:end] for start, end in zip([0, *ends], ends))
+    schemas = (received[start:end] for start, end in zip([0, *ends], ends))
+    return _Sent(schemas, len(sizes) - len(ends) if any(mine[len(ends) : len(ends) + 1]) else 0)
+
+
+def _report_left_out(schemas: int, names: Schema) -> None:
+    report_once(
+        "reduce:left out",
+        f"too many names of metrics that only few ranks record: {schemas} different lists of names are left out, e.g. "
+        f"{names.summaries[:3]} of this rank",
+    )
 
 
 def _owners(wanted: Schema, ranks: Ranks) -> list[int]:

@@ -49,12 +49,6 @@ class Channel:
         self.capacity = _round_up(maximum), _round_up(total)
         self._refused = mine.minus(schema)
         self._signature: Signature | None = None
-        if self._refused:
-            report_once(
-                "reduce:refused",
-                f"too many names of metrics that only few ranks record: {len(self._refused)} of this rank are left "
-                f"out, e.g. {self._refused.summaries[:3]}",
-            )
 
     def trim(self) -> None:
         """Forget a schema full of keys that came and went, before what is in use now is agreed on again."""
