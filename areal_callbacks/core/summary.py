@@ -24,7 +24,8 @@ _WITH_MINIMUM = (ReduceType.AVG_MIN_MAX, ReduceType.MIN)
 _WITH_MAXIMUM = (ReduceType.AVG_MIN_MAX, ReduceType.MAX)
 _SMALL = 4096
 """Elements up to which the number of operations decides about the time, not the memory that they read."""
-_AT_ONCE = 1 << 22
+_kept_fills: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+_AT_ONCE = 1 << 20
 """Elements that are stacked, so that tensors of any size need little memory."""
 
 
@@ -122,15 +123,30 @@ def _stacked(tensors: Tensor, mask: Tensor, reduce_type: ReduceType) -> Tensor:
         mask: ``[elements]``.
         reduce_type: decides what is computed.
     """
-    outside = ~mask
-    total = tensors.masked_fill(outside, 0.0).sum(1, dtype=torch.float64)
-    count = mask.sum(dtype=torch.float64).expand_as(total)
-    lowest, highest = _neutral(count, reduce_type)
-    if reduce_type in _WITH_MINIMUM:
-        lowest = tensors.masked_fill(outside, math.inf).amin(1).double()
-    if reduce_type in _WITH_MAXIMUM:
-        highest = tensors.masked_fill(outside, -math.inf).amax(1).double()
-    return torch.stack((total, count, lowest, highest), 1)
+    wanted = [True, reduce_type in _WITH_MINIMUM, reduce_type in _WITH_MAXIMUM]
+    fills = _fills(tensors)[: 3 if wanted[2] else 2 if wanted[1] else 1]
+    filled = torch.where(mask, tensors, fills.view(-1, 1, 1))
+    total, count = filled[0].sum(1, dtype=torch.float64), mask.sum().expand(len(tensors))
+    _, lowest, highest = _fills(total).view(-1, 1).expand(3, len(tensors))
+    if wanted[1]:
+        lowest = filled[1].amin(1)
+    if wanted[2]:
+        highest = filled[2].amax(1)
+    return torch.stack((total, count, lowest, highest), 1)  # as float64, which the sum is
+
+
+def _fills(like: Tensor) -> Tensor:
+    """``[3]`` in dtype and on the device of a tensor: what changes no sum, no minimum, no maximum."""
+    key = (like.device, like.dtype)
+    fills = _kept_fills.get(key)
+    if fills is None:
+        with torch.inference_mode(False):
+            fills = torch.zeros(3, dtype=like.dtype, device=like.device)
+            fills[1:2].fill_(math.inf)
+            fills[2:].fill_(-math.inf)
+        if not torch._C._len_torch_dispatch_stack():  # else it may be a fake one
+            _kept_fills[key] = fills
+    return fills
 
 
 def _neutral(count: Tensor, reduce_type: ReduceType) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from areal_callbacks.monitors.consumers import Entry, Kind
-from areal_callbacks.monitors.forward_inputs import Inputs, read_inputs
+from areal_callbacks.monitors.forward_inputs import Inputs, may_hold_batch, read_inputs
 from areal_callbacks.monitors.lookups import Lookup
 
 
@@ -42,7 +42,6 @@ class ForwardCall:
         trains: in training mode, with gradients, for the first time, and not traced.
         args: as given.
         kwargs: as given.
-        inputs: the same by name; empty if it does not train.
         outer: the call that it is made in, if that is watched.
         consumed: what it, or a call inside it, has consumed.
         sources: the lengths that an encoder in it has read, for the decoder that comes next.
@@ -52,13 +51,13 @@ class ForwardCall:
     """
 
     __slots__ = (
+        "_inputs",
         "args",
         "consumed",
         "embedded",
         "embedded_before",
         "entry",
         "error",
-        "inputs",
         "kwargs",
         "looked_up",
         "outer",
@@ -76,8 +75,15 @@ class ForwardCall:
         self.embedded_before: list[Lookup] = []
         self.looked_up: list[torch.Tensor] = []
         self.error = sys.exc_info()[1]
-        self.args, self.kwargs = (args, kwargs) if trains else ((), {})
-        self.inputs = read_inputs(entry.names, args, kwargs) if trains else Inputs({})
+        self.args, self.kwargs = (args, dict(kwargs)) if trains else ((), {})
+        self._inputs = read_inputs(entry.names, args, kwargs) if trains and may_hold_batch(args, kwargs) else None
+
+    @property
+    def inputs(self) -> Inputs:
+        """The arguments by name, as they were at the beginning; empty if it does not train."""
+        if self._inputs is None:
+            self._inputs = read_inputs(self.entry.names, self.args, self.kwargs)
+        return self._inputs
 
     def around(self) -> Iterator[ForwardCall]:
         """The calls that it is made in, the innermost first."""

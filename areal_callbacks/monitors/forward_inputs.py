@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_SINGLE = frozenset({Tensor, type(None), bool, int, float, str})
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -28,6 +29,17 @@ class Inputs(NamedTuple):
     listed: tuple[Any, ...] = ()
 
 
+def may_hold_batch(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """An argument is more than a tensor or a number: a batch, which a callee may take apart."""
+    for value in args:
+        if type(value) not in _SINGLE:
+            return True
+    for value in kwargs.values():  # noqa: SIM110 - the step path: a generator costs as much as the rest
+        if type(value) not in _SINGLE:
+            return True
+    return False
+
+
 def read_inputs(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Inputs:
     """Copy the arguments, so that what a callee takes out of a batch stays known.
 
@@ -39,7 +51,7 @@ def read_inputs(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, 
     named, listed = dict(zip(names, args)), list(args[len(names) :])
     named.update(kwargs)
     for batch in (*named.values(), *args[len(names) :]):
-        fields = _fields(batch)
+        fields = None if type(batch) in _SINGLE else _fields(batch)
         if fields is not None:
             named = {**fields, **named}
         elif isinstance(batch, list | tuple):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
+from torch.compiler import is_compiling
 
 from areal_callbacks.monitors.captured import is_captured
 from areal_callbacks.monitors.consumers import Entry, find_embeddings, find_entries, find_own_embeddings
@@ -35,12 +36,14 @@ class TrainingForward(Observer):
 
     Attributes:
         forwards: training forwards so far.
+        at_end: called without arguments when an outermost call has ended, however it ended; must not raise.
     """
 
     family = "training_forward"
 
     def __init__(self, listener: ForwardListener | None = None) -> None:
         self.forwards = 0
+        self.at_end: list[Callable[[], None]] = []
         self._ignoring = False
         self._listener = listener
         self._entries: dict[nn.Module, Entry] = {}
@@ -82,7 +85,10 @@ class TrainingForward(Observer):
 
     def _embed(self, owners: tuple[Entry, ...], module: nn.Module, args: tuple[Any, ...]) -> None:
         """Note what is looked up outside of a call of the model: it is given the embeddings, or runs uncalled."""
-        if torch.compiler.is_compiling() or not args or not isinstance(args[0], torch.Tensor):
+        if is_compiling() or not args or not isinstance(args[0], torch.Tensor):
+            return
+        call = self._call
+        if call is not None and call.outer is not None and call.entry is owners[0]:  # in a call of the model itself
             return
         trains, calls = self._trains(owners[0].module), list(self._open_calls())
         is_uncalled = trains and owners[0].module not in self._called
@@ -94,7 +100,7 @@ class TrainingForward(Observer):
 
     def _embed_inside(self, entry: Entry, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Note what is looked up in a call of a module that does not name its text."""
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return
         call = next((call for call in self._open_calls() if call.entry.module is entry.module), None)
         if call is not None and call.trains and args and isinstance(args[0], torch.Tensor):
@@ -163,14 +169,14 @@ class TrainingForward(Observer):
         self._attachments.wrap(entry.module, name, functools.partial(self._around, entry))
 
     def _before_eager(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return
         entry = self._entries.get(module)  # none for the copy of a module on another device
         if entry is not None:
             self._enter(entry, args, kwargs)
 
     def _after_eager(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return
         entry = self._entries.get(module)
         if entry is not None:
@@ -184,7 +190,9 @@ class TrainingForward(Observer):
             self._leave(entry)
 
     def _enter(self, entry: Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        outer = self._open_call(entry)
+        outer = self._call
+        if outer is not None and (again := self._find_open(entry)) is not None:
+            outer = again.outer  # it was interrupted: torch calls no hook for KeyboardInterrupt
         trains = self._trains(entry.module)
         self.forwards += trains and not (outer is not None and outer.trains)
         self._call = ForwardCall(entry, outer, args, kwargs, trains=trains)
@@ -201,24 +209,30 @@ class TrainingForward(Observer):
         is_trainable = module.training and torch.is_grad_enabled() and not self._ignoring
         return is_trainable and not is_recomputation() and not is_captured()
 
-    def _open_call(self, entry: Entry) -> ForwardCall | None:
-        """Where a call of this entry is made; it may still be open: torch calls no hook for KeyboardInterrupt."""
-        again = next(self._calls_of(entry), None)
-        return self._call if again is None else again.outer
+    @property
+    def has_end(self) -> bool:
+        """A call runs, after which :attr:`at_end` will be called."""
+        return self._call is not None
 
     def _open_calls(self) -> Iterator[ForwardCall]:
         if self._call is not None:
             yield self._call
             yield from self._call.around()
 
-    def _calls_of(self, entry: Entry) -> Iterator[ForwardCall]:
-        return (call for call in self._open_calls() if call.entry is entry)
+    def _find_open(self, entry: Entry) -> ForwardCall | None:
+        call = self._call
+        while call is not None and call.entry is not entry:
+            call = call.outer
+        return call
 
     def _leave(self, entry: Entry) -> None:
-        call = next(self._calls_of(entry), None)
+        call = self._find_open(entry)
         if call is None:
             return
         self._call = call.outer
+        if call.outer is None:
+            for end in self.at_end:
+                end()
         if call.trains and sys.exc_info()[1] is call.error and self._listener is not None:
             self._consume(call, self._listener)
 

@@ -32,12 +32,12 @@ class Hook:
         self._observer = observer
         self._function = function
 
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
+    def __call__(self, *args: Any) -> None:
         observer, function = self._observer, self._function
         if observer is None or function is None or observer.failed:
             return
         try:
-            function(*args, **kwargs)
+            function(*args)
         except Exception as error:  # noqa: BLE001 - it is ours and not the host's
             observer.fail(error)
 

@@ -60,6 +60,11 @@ class Estimates(Observer):
         self._device_name = attempt("flops:peak", problem, find_device_name, device) if is_wanted else None
         self._format = ProductFormat(parts, device, forward) if self._device_name is not None else None
 
+    @property
+    def is_open(self) -> bool:
+        """Something is still to be decided when a model trains."""
+        return not self._began or self._format is not None or bool(self._others)
+
     @guarded
     def on_forward(self, monitor: ThroughputMonitor, module: nn.Module) -> None:
         """A training forward of a module begins; what is frozen by now is frozen."""

@@ -164,8 +164,9 @@ class Observation(Observer):
 
     def on_forward(self, module: nn.Module) -> None:
         """A training forward begins."""
-        if self._estimates is not None and isinstance(self.throughput, ThroughputMonitor):
-            self._estimates.on_forward(self.throughput, module)
+        estimates = self._estimates
+        if estimates is not None and estimates.is_open and isinstance(self.throughput, ThroughputMonitor):
+            estimates.on_forward(self.throughput, module)
         if self.begins_with_forward:
             self.throughput.begin()
 

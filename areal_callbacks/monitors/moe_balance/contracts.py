@@ -75,6 +75,31 @@ def expert_indices(router: nn.Module, output: Any) -> Tensor | None:
     return local(mask if found is None else found)
 
 
+class IndexPlace:
+    """Reads :func:`expert_indices` where the last output of a router had them, if it still has the same form there."""
+
+    def __init__(self) -> None:
+        self._length, self._place = -1, 0
+        self._dtype: torch.dtype | None = None
+        self._width = 0
+
+    def read(self, router: nn.Module, output: Any) -> Tensor | None:
+        """See :func:`expert_indices`."""
+        if type(output) is tuple and len(output) == self._length:
+            value = output[self._place]
+            if type(value) is Tensor and value.dtype == self._dtype and value.shape[-1:] == (self._width,):
+                return value
+        return self._find(router, output)
+
+    def _find(self, router: nn.Module, output: Any) -> Tensor | None:
+        found = expert_indices(router, output)
+        if found is not None and type(output) is tuple:
+            places = [place for place, value in enumerate(output) if value is found]
+            self._length = len(output) if places else -1
+            self._place, self._dtype, self._width = sum(places[:1]), found.dtype, found.shape[-1]
+        return found
+
+
 def _one_hot(router: nn.Module, output: tuple[Tensor, ...]) -> Tensor:  # noqa: ARG001
     return output[0] != 0
 

@@ -7,12 +7,15 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_dynamo_compiling
 
 from areal_callbacks.monitors.captured import is_captured
-from areal_callbacks.monitors.moe_balance.contracts import RUNNING_COUNTS
+from areal_callbacks.monitors.moe_balance.choices import Block, Choices, Row
+from areal_callbacks.monitors.moe_balance.contracts import RUNNING_COUNTS, IndexPlace, expert_indices
 from areal_callbacks.monitors.moe_balance.counting import Counter, count
 from areal_callbacks.monitors.moe_balance.routers import Router
 from areal_callbacks.monitors.moe_balance.running_counts import RunningCounts, choose_reading
+from areal_callbacks.monitors.training_forward import TrainingForward
 from areal_callbacks.safety.door import Observer
 from areal_callbacks.safety.hooks import Attachments
 from areal_callbacks.safety.reporting import report_once
@@ -26,7 +29,10 @@ class CountedRouter(Observer):
     Args:
         router: what is counted.
         device: where the model trains.
-        switch: number of the :class:`~areal_callbacks.monitors.moe_balance.counting.CountingSwitch`.
+        forward: tells which forwards train.
+        switch: number of its :class:`~areal_callbacks.monitors.moe_balance.counting.CountingSwitch`.
+        choices: holds indices until the forward has ended.
+        block: of the routers with as many experts.
 
     Attributes:
         router: as given.
@@ -35,10 +41,20 @@ class CountedRouter(Observer):
 
     family = "moe_balance"
 
-    def __init__(self, router: Router, device: torch.device, switch: int) -> None:
+    def __init__(
+        self,
+        router: Router,
+        device: torch.device,
+        *,
+        forward: TrainingForward,
+        switch: int,
+        choices: Choices,
+        block: Block,
+    ) -> None:
         self.router = router
         self.holds_last = False
-        self._switch = switch
+        self.row = Row(block, self.fail)
+        self._forward, self._switch, self._choices = forward, switch, choices
         self._attachments = Attachments(self)
         hook, module, device = self._attachments.hook, router.module, _device_of(router.module, device)
         self.counters: list[Counter]
@@ -51,9 +67,9 @@ class CountedRouter(Observer):
             return
         self.counters = [Counter(router.experts, device)]
         if router.contract.of == "arguments":
-            hook(module.register_forward_pre_hook, self._choice_adder(switch))
+            hook(module.register_forward_pre_hook, self._choice_adder())
         else:  # before other hooks, which may change the output
-            hook(module.register_forward_hook, self._choice_adder(switch), prepend=True)
+            hook(module.register_forward_hook, self._choice_adder(), prepend=True)
 
     def choose(self, taken: Sequence[Tensor]) -> Tensor:
         """The counts, int64 ``[experts + 2]``, of what was taken from the counters."""
@@ -82,15 +98,26 @@ class CountedRouter(Observer):
                 f"{kind} chose experts beyond its {self.router.experts}: those assignments are left out of moe_balance",
             )
 
-    def _choice_adder(self, switch: int) -> Callable[..., None]:
-        read, counter = self.router.contract.read, self.counters[0]
+    def _choice_adder(self) -> Callable[..., None]:
+        """The hook: one call that returns at once in a forward that does not train."""
+        read, counter, switch, forward = self.router.contract.read, self.counters[0], self._switch, self._forward
+        choices, row = self._choices, self.row
+        read_eagerly = IndexPlace().read if read is expert_indices else read
 
-        def add(module: nn.Module, arguments: Any, output: Any = None) -> None:
-            routed = read(module, arguments if output is None else output)
+        def trace(module: nn.Module, outcome: Any) -> None:
+            routed = read(module, outcome)
             if routed is not None:
                 count(routed, counter, switch)
-            elif not torch.compiler.is_compiling():  # an exception would break the graph
-                raise ValueError("no tensor of expert indices or mask in its output")
+
+        def add(module: nn.Module, arguments: Any, output: Any = None) -> None:
+            if is_dynamo_compiling() or torch._C._len_torch_dispatch_stack():
+                trace(module, arguments if output is None else output)
+            elif forward.active:
+                routed = read_eagerly(module, arguments if output is None else output)
+                if routed is None:
+                    raise ValueError("no tensor of expert indices or mask in its output")
+                if not forward.has_end or not choices.keep(row, routed):
+                    count(routed, counter, switch)
 
         return add
 

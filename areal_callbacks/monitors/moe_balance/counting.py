@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ LIBRARY.define("count_routed(Tensor routed, Tensor(a!) counts, int switch) -> ()
 _SWITCHES: weakref.WeakValueDictionary[int, CountingSwitch] = weakref.WeakValueDictionary()
 _NUMBERS = itertools.count()
 _ones: dict[int, Tensor] = {}
+_one: dict[torch.device, Tensor] = {}
 _KEPT_LENGTHS = 16
 
 
@@ -50,12 +51,13 @@ class Counter:
     code handles mutated inputs that share their memory by copying them.
 
     Attributes:
+        size: cells on each device.
         home: the tensor on the device where the router is expected to run; what compiled code uses.
         inner: a view of its experts.
     """
 
     def __init__(self, experts: int, device: torch.device) -> None:
-        self.experts = experts
+        self.experts, self.size = experts, experts + 2
         self.home = _cells(experts, device)
         self.inner = self.home.narrow(0, 1, experts)
         self._away: dict[torch.device, Tensor] = {}
@@ -93,9 +95,21 @@ def count(routed: Tensor, counter: Counter, switch: int) -> None:
         _count_routed(routed, counts, switch, *((counter.inner,) if counts is counter.home else ()))
 
 
-def take(counters: Sequence[Counter]) -> list[Tensor]:
+class Counts(Protocol):
+    """What counts are taken from."""
+
+    @property
+    def size(self) -> int:
+        """Cells on each device."""
+
+    @property
+    def cells(self) -> list[Tensor]:
+        """int64 ``[size]``, one for each device."""
+
+
+def take(counters: Sequence[Counts]) -> list[Tensor]:
     """The cells of every counter on the CPU, and start over: one copy for each device."""
-    taken = [torch.zeros(counter.experts + 2, dtype=torch.int64) for counter in counters]
+    taken = [torch.zeros(counter.size, dtype=torch.int64) for counter in counters]
     by_device: dict[torch.device, list[tuple[int, Tensor]]] = {}
     for index, counter in enumerate(counters):
         for cells in counter.cells:
@@ -109,7 +123,19 @@ def take(counters: Sequence[Counter]) -> list[Tensor]:
     return taken
 
 
+def counting_ones(device: torch.device) -> Tensor:
+    """``[1]``, to be expanded; kept since a counter was made, so that it is in no memory pool of a CUDA graph."""
+    one = _one.get(device)
+    if one is None:
+        with torch.inference_mode(False):
+            one = torch.ones(1, dtype=torch.int64, device=device)
+        if not torch._C._len_torch_dispatch_stack():  # else it may be a fake one
+            _one[device] = one
+    return one
+
+
 def _cells(experts: int, device: torch.device) -> Tensor:
+    counting_ones(device)
     with torch.inference_mode(False):
         return torch.zeros(experts + 2, dtype=torch.int64, device=device)
 
@@ -118,7 +144,8 @@ def add_routed(routed: Tensor, counts: Tensor, inner: Tensor | None = None) -> N
     """Add indices or a mask to ``counts`` (int64 ``[experts + 2]``), of which ``inner`` is the view of the experts."""
     dtype = routed.dtype  # reading an attribute of a tensor costs, between the operations of a model
     if dtype == torch.bool or dtype.is_floating_point:
-        chosen = (routed.reshape(-1, routed.shape[-1]) != 0).sum(0)
+        marks = routed.reshape(-1, routed.shape[-1])
+        chosen = (marks if dtype == torch.bool else marks != 0).sum(0)
         width = min(chosen.numel(), counts.numel() - 1)
         counts.narrow(0, 1, width).add_(chosen.narrow(0, 0, width))
     else:
@@ -131,7 +158,7 @@ def add_routed(routed: Tensor, counts: Tensor, inner: Tensor | None = None) -> N
 
 def add_clamped(ids: Tensor, counts: Tensor) -> None:
     """Add int64 indices of any value to ``counts``: an accelerator would abort on one that is out of range."""
-    counts.scatter_add_(0, (ids + 1).clamp_(0, counts.numel() - 1), torch.ones_like(ids))
+    counts.scatter_add_(0, (ids + 1).clamp_(0, counts.numel() - 1), counting_ones(ids.device).expand_as(ids))
 
 
 def _add_checked(ids: Tensor, counts: Tensor, inner: Tensor) -> None:

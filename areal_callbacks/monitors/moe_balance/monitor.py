@@ -11,6 +11,7 @@ from areal_callbacks.core import names
 from areal_callbacks.core.balance import quantile
 from areal_callbacks.core.expert_loads import ExpertLoads, LayerLoads
 from areal_callbacks.core.records import Records
+from areal_callbacks.monitors.moe_balance.choices import Block, Choices
 from areal_callbacks.monitors.moe_balance.counted_router import HINT, CountedRouter
 from areal_callbacks.monitors.moe_balance.counting import CountingSwitch, take
 from areal_callbacks.monitors.moe_balance.routers import (
@@ -65,6 +66,8 @@ class MoEBalanceMonitor(Observer):
         self._switch = CountingSwitch(forward)
         self._contributes_routes = contributes_routes
         self._extended = extended
+        self._choices = Choices()
+        self._blocks: dict[int, Block] = {}
         self._counted: list[CountedRouter] = []
         self._forwards = 0
         self._models: list[nn.Module] = []
@@ -81,14 +84,25 @@ class MoEBalanceMonitor(Observer):
         hooked = {id(router.module) for router in self.routers}
         for router in find_routers(self._models):
             if id(router.module) not in hooked:
-                self._counted.append(CountedRouter(router, device, self._switch.number))
+                self._counted.append(self._hook(router, device))
+        if self._counted and self._choices.end_forward not in self._forward.at_end:
+            self._forward.at_end.append(self._choices.end_forward)
         self._forwards = self._forward.forwards
         return bool(self._counted)
+
+    def _hook(self, router: Router, device: torch.device) -> CountedRouter:
+        block = self._blocks.setdefault(router.experts, Block(router.experts))
+        number = self._switch.number
+        return CountedRouter(router, device, forward=self._forward, switch=number, choices=self._choices, block=block)
 
     def detach(self) -> None:
         for counted in self._counted:
             counted.detach()
         self._counted.clear()
+        self._choices.forget()
+        self._blocks.clear()
+        if self._choices.end_forward in self._forward.at_end:
+            self._forward.at_end.remove(self._choices.end_forward)
         self._models.clear()
 
     @property
@@ -113,8 +127,13 @@ class MoEBalanceMonitor(Observer):
 
     def _take(self) -> list[tuple[CountedRouter, Tensor]]:
         """Every router with its cells since the last call, int64 ``[experts + 2]``."""
-        taken = iter(take([counter for counted in self._counted for counter in counted.counters]))
+        self._choices.count()
+        blocks = list(self._blocks.values())
+        taken = iter(take([*blocks, *(counter for counted in self._counted for counter in counted.counters)]))
+        rows = {block: block.split(next(taken)) for block in blocks}
         parts = [(counted, [next(taken) for _ in counted.counters]) for counted in self._counted]
+        for counted, cells in parts:
+            cells[0] += rows[counted.row.block][counted.row.number]
         chosen = [(counted, counted.choose(cells)) for counted, cells in parts]
         holding = {type(counted.router.module) for counted in self._counted if counted.holds_last}
         for index, (counted, cells) in enumerate(parts):  # what one module of a class shows holds for the others

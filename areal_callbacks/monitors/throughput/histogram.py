@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from areal_callbacks.monitors.throughput.lengths import Lengths
+from areal_callbacks.monitors.throughput.lengths import Lengths, Rows, count_marks
 
 _BATCHES = 32
+_MOST_MARKS = 1 << 20
+"""Elements of masks that wait."""
 
 
 class LengthHistogram:
@@ -25,6 +27,7 @@ class LengthHistogram:
 
     _counts: Tensor | None
     _waiting: list[Tensor]
+    _masks: list[Tensor]
     _host: Counter[int]
     _unbounded: list[Tensor]
 
@@ -34,6 +37,7 @@ class LengthHistogram:
     def _forget(self) -> None:
         self._counts, self._bound = None, 0
         self._waiting, self._host, self._unbounded = [], Counter(), []
+        self._masks, self._marks = [], 0
         self.is_empty = True
 
     def add(self, lengths: Lengths) -> None:
@@ -43,6 +47,31 @@ class LengthHistogram:
         self._bound = max(self._bound, lengths.bound)
         if len(self._waiting) >= _BATCHES:
             self._fold()
+
+    def add_rows(self, rows: Rows) -> None:
+        """Count rows of one batch."""
+        self.is_empty = False
+        if rows.mask is None:
+            self._host[rows.width] += rows.number
+        else:
+            self._add_mask(rows.mask)
+
+    def _add_mask(self, mask: Tensor) -> None:
+        """Some wait for each other, as copies."""
+        self._masks.append(mask.clone())
+        self._marks += mask.numel()
+        if len(self._masks) >= _BATCHES or self._marks > _MOST_MARKS:
+            self._count_masks()
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def _count_masks(self) -> None:
+        masks, self._masks, self._marks = self._masks, [], 0
+        alike: dict[tuple[int, torch.dtype, torch.device], list[Tensor]] = {}
+        for mask in masks:
+            alike.setdefault((mask.shape[1], mask.dtype, mask.device), []).append(mask)
+        for (width, *_), group in alike.items():
+            self.add(Lengths(count_marks(torch.cat(group)), width))
 
     @torch.inference_mode(False)
     @torch.no_grad()
@@ -96,6 +125,8 @@ class LengthHistogram:
             raise
 
     def _take(self) -> dict[int, int]:
+        if self._masks:
+            self._count_masks()
         self.is_empty = True
         for lengths in self._unbounded:
             self._host.update(lengths.tolist())

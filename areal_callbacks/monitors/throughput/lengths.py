@@ -13,7 +13,7 @@ from areal_callbacks.monitors.forward_inputs import Inputs, read_inputs
 from areal_callbacks.monitors.throughput.padding import find_padding
 from areal_callbacks.monitors.throughput.segments import find_starts, segment_ids
 from areal_callbacks.monitors.throughput.texts import Text, find_mask, find_texts
-from areal_callbacks.monitors.throughput.token_batch import TokenBatch, read_batch
+from areal_callbacks.monitors.throughput.token_batch import TokenBatch, read_batch, tells_apart
 
 
 class Lengths(NamedTuple):
@@ -26,6 +26,8 @@ class Lengths(NamedTuple):
         pairs: the lengths of sources and of the targets that attend to them, where these are told; the targets are
             among the values.
         rule: what told them.
+        marks: the mask ``[rows, width]`` that alone tells them, if one does.
+        is_full: the shape of the batch alone tells them.
     """
 
     values: Tensor
@@ -33,6 +35,8 @@ class Lengths(NamedTuple):
     is_paired: bool = False
     pairs: tuple[Tensor, Tensor] | None = None
     rule: str = ""
+    marks: Tensor | None = None
+    is_full: bool = False
 
     def attend_to(self, sources: Tensor | None) -> Lengths:
         """As those of targets. Packed ones do not tell what each of them attends to."""
@@ -43,15 +47,28 @@ class Lengths(NamedTuple):
     def add(self, other: Lengths) -> Lengths:
         """With those of another text."""
         rule = " and ".join(dict.fromkeys([self.rule, other.rule]))
-        return self._replace(
-            values=torch.cat([self.values, other.values]), bound=max(self.bound, other.bound), rule=rule
-        )
+        values = torch.cat([self.values, other.values])
+        return Lengths(values, max(self.bound, other.bound), self.is_paired, self.pairs, rule)
 
     def join(self, sources: Lengths) -> Lengths:
         """As those of targets, and with those of their sources."""
         values = torch.cat([sources.values, self.values])
         bound = max(sources.bound, self.bound)
         return self.attend_to(sources.values)._replace(values=values, bound=bound, is_paired=True)
+
+
+class Rows(NamedTuple):
+    """Rows of a batch of which each is a sequence that is no part of a pair.
+
+    Attributes:
+        number: of rows.
+        width: of each.
+        mask: ``[rows, width]``, not 0 for what is no padding; None without padding.
+    """
+
+    number: int
+    width: int
+    mask: Tensor | None
 
 
 def sequence_lengths(
@@ -101,7 +118,7 @@ def lengths_of(batch: TokenBatch) -> Lengths:
 def _lengths_of(batch: TokenBatch) -> Lengths:
     starts = find_starts(batch)
     if starts is None and batch.mask is not None and not batch.ends_with_labels:
-        return Lengths(_count(batch.mask, batch.has_numbers), batch.width)
+        return Lengths(count_marks(batch.mask), batch.width, marks=batch.mask)
     padding = find_padding(batch, starts)
     if starts is not None:
         present = torch.ones_like(starts) if padding is None else ~padding
@@ -110,12 +127,14 @@ def _lengths_of(batch: TokenBatch) -> Lengths:
         return Lengths(lengths, batch.width if batch.boundaries is None else batch.rows * batch.width)
     if padding is not None:
         return Lengths((~padding).sum(-1), batch.width)
-    return Lengths(torch.full((batch.rows,), batch.width, dtype=torch.long, device=batch.device), batch.width)
+    values = torch.full((batch.rows,), batch.width, dtype=torch.long, device=batch.device)
+    return Lengths(values, batch.width, is_full=True)
 
 
-def _count(mask: Tensor, has_numbers: bool) -> Tensor:
-    """Tokens of each number in each row, where numbers tell packed sequences apart; else of each row."""
-    if not has_numbers or _is_zero_or_one(mask):
+def count_marks(mask: Tensor) -> Tensor:
+    """Tokens of each number in each row of a mask ``[rows, width]``, where integers tell packed sequences apart; of
+    each row, where it has other numbers."""
+    if not tells_apart(mask) or _is_zero_or_one(mask):
         return mask.count_nonzero(-1)
     width = mask.shape[-1]
     numbers = mask.long().clamp(0, width)

@@ -15,7 +15,8 @@ from areal_callbacks.monitors.forward_call import ForwardCall
 from areal_callbacks.monitors.throughput.frames import FrameCounter
 from areal_callbacks.monitors.throughput.images import TowerFlops
 from areal_callbacks.monitors.throughput.interval import LIMB, Interval, Totals, as_maxima, as_vectors, read_maxima
-from areal_callbacks.monitors.throughput.lengths import Lengths
+from areal_callbacks.monitors.throughput.known_batches import KnownBatches
+from areal_callbacks.monitors.throughput.lengths import Lengths, Rows
 from areal_callbacks.monitors.throughput.memory import read_memory
 from areal_callbacks.monitors.throughput.model_lengths import batch_lengths, model_lengths, outermost_lengths
 from areal_callbacks.monitors.throughput.sequences import NOTHING, SequenceCounts, Sequences
@@ -77,9 +78,7 @@ class ThroughputMonitor(TrainingSpans):
         training, self.optimizer = timers or (make_timer(device), make_timer(device))
         super().__init__(training, clock)
         self.totals = Totals()
-        self.has_optimizer = False
-        self.may_skip = False
-        self.host_counts = False
+        self.has_optimizer = self.may_skip = self.host_counts = False
         self.estimator = estimator
         self.tower = tower
         self.peak_flops = peak_flops
@@ -89,6 +88,7 @@ class ThroughputMonitor(TrainingSpans):
         self._device, self._rank = device, rank
         self._token_count_fn = token_count_fn
         self._sequences = SequenceCounts()
+        self._batches = KnownBatches()
         self._frames = FrameCounter()
         self._uncalled = UncalledModels()
         self._has_read = False
@@ -105,7 +105,7 @@ class ThroughputMonitor(TrainingSpans):
             self._frames.add(call.with_outer(), getattr(call.entry.module, "config", None))
         if kind == "text" and not self.host_counts and self._token_count_fn is None:
             self._uncalled.discard(call.entry.module)
-            self._read(model_lengths, call)
+            self._read(self._batches.read, call)
 
     @guarded
     def on_embedded(self, call: ForwardCall) -> None:
@@ -135,7 +135,7 @@ class ThroughputMonitor(TrainingSpans):
         self.host_counts = True
         self._take(lambda: lengths)
 
-    def _read(self, read: Callable[[Any], Lengths | None], given: Any) -> None:
+    def _read(self, read: Callable[[Any], Lengths | Rows | None], given: Any) -> None:
         """A batch that raises when it is read costs the tokens of its interval."""
         self._has_read = True
         self._sequences.add_read(attempt("throughput:batch", _UNREAD, read, given))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from areal_callbacks.flops.registry import Estimator, takes_pairs
 from areal_callbacks.monitors.throughput.histogram import LengthHistogram
-from areal_callbacks.monitors.throughput.lengths import Lengths
+from areal_callbacks.monitors.throughput.lengths import Lengths, Rows
 from areal_callbacks.monitors.throughput.pairs import PairCounts
 from areal_callbacks.safety.reporting import report_once
 
@@ -71,10 +71,13 @@ class SequenceCounts:
         """Nothing was counted since :meth:`take`."""
         return self._alone.is_empty and self._paired.is_empty
 
-    def add_read(self, lengths: Lengths | None) -> None:
+    def add_read(self, lengths: Lengths | Rows | None) -> None:
         """What a call was given; None if that could not be read."""
         if lengths is None:
             self.unreadable += 1
+            return
+        if isinstance(lengths, Rows):
+            self._alone.add_rows(lengths)
             return
         self.rules.add(lengths.rule)
         (self._paired if lengths.is_paired else self._alone).add(lengths)

@@ -78,7 +78,7 @@ class TokenBatch(NamedTuple):
     @property
     def has_numbers(self) -> bool:
         """The mask may tell packed sequences apart."""
-        return self.mask is not None and self.mask.dtype != torch.bool and not self.mask.is_floating_point()
+        return self.mask is not None and tells_apart(self.mask)
 
 
 def read_tokens(inputs: Mapping[str, Any]) -> Tensor | None:
@@ -89,6 +89,11 @@ def read_tokens(inputs: Mapping[str, Any]) -> Tensor | None:
             return ids
     embeddings = inputs.get("inputs_embeds")
     return embeddings if isinstance(embeddings, Tensor) and embeddings.dim() > 1 else None
+
+
+def tells_apart(mask: Tensor) -> bool:
+    """Different numbers in it may be different sequences."""
+    return mask.dtype != torch.bool and not mask.is_floating_point()
 
 
 def is_token_ids(value: Any) -> TypeGuard[Tensor]:
