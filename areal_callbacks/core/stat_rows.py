@@ -61,7 +61,8 @@ def stat_rows(
 def _summarise(
     prefix: str, tensors: Mapping[str, Tensor], masks: Mapping[str, Tensor], kind: ReduceType
 ) -> dict[str, Tensor]:
-    local = {name: (read_local(tensor), read_local(masks[name])) for name, tensor in tensors.items()}
+    read = {id(mask): read_local(mask) for mask in masks.values()}  # one object: what shares it is summarised together
+    local = {name: (read_local(tensor), read[id(masks[name])]) for name, tensor in tensors.items()}
     values = {name: value for name, (value, mask) in local.items() if value is not None and mask is not None}
     over = {name: mask for name, (_, mask) in local.items() if mask is not None}
     try:

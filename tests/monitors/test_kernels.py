@@ -14,6 +14,7 @@ from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from areal_callbacks.core.summary import empty_rows, merge_rows_, summarise_all
+from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import ReduceType
 from areal_callbacks.monitors.moe_balance.choices import Block, Choices, Row
 from areal_callbacks.monitors.moe_balance.counting import Counter, add_routed, counting_ones, take
@@ -95,6 +96,15 @@ def test_stats_under_one_mask(kind: ReduceType, bound: int, number: int) -> None
     with Kernels() as kernels:
         merge_rows_(empty_rows(number, rows.device), rows)
     assert [name for name in kernels.launched if name not in ("zeros", "fill_")] == ["add_", "minimum", "maximum"]
+
+
+@pytest.mark.parametrize("elements", [64, 8192])
+def test_a_stat_of_many_tensors_looks_at_its_mask_once(elements: int) -> None:
+    tracker, mask = StatsTracker(), torch.ones(elements, dtype=torch.bool)
+    tracker.denominator(valid=mask)
+    with Kernels() as kernels:
+        tracker.stat("valid", **{f"metric_{index}": torch.rand(elements) for index in range(13)})
+    assert kernels.launched.count("sum") == (2 if elements == 64 else 14)  # large ones stay in the cache one by one
 
 
 def test_counts_are_copied_to_the_host_once() -> None:
