@@ -66,7 +66,7 @@ class KnownBatches:
 
 def _form_of(call: ForwardCall) -> Form | None:
     """None for what shapes do not tell: tensors of other classes, masks in a mapping, what else was looked up."""
-    if call.looked_up or call.inputs.named.get("inputs_embeds") is not None:
+    if call.looked_up or call.inputs.listed or call.inputs.named.get("inputs_embeds") is not None:
         return None
     form: list[Any] = []
     each: ForwardCall | None = call
