@@ -20,6 +20,7 @@ from areal_callbacks.safety.door import attempt, guarded_entry
 from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.session import MetricsSession
 
+_WITHOUT = {"token_count_fn": "masks are read", "on_finding": "nobody is told of findings"}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {}  # what a checkpoint can only name, by that name
 
 
@@ -57,7 +58,8 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
     ) -> None:
         if not isinstance(evaluate_before_train, bool):
             raise ValueError(f"evaluate_before_train must be True or False, got {evaluate_before_train!r}")  # noqa: TRY004
-        options["token_count_fn"] = _function(options.get("token_count_fn"))
+        options["token_count_fn"] = _function("token_count_fn", options.get("token_count_fn"))
+        options["on_finding"] = _function("on_finding", options.get("on_finding"))
         self.config = MetricsConfig.make(config, **options)
         self.evaluate_before_train = evaluate_before_train
         self.saved_totals: dict[str, Any] = {}
@@ -141,8 +143,9 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
             "config": self.config.to_dict(),
             "evaluate_before_train": self.evaluate_before_train,
         }
-        if self.config.token_count_fn is not None:
-            arguments["token_count_fn"] = _remember(self.config.token_count_fn)
+        for name in ("token_count_fn", "on_finding"):
+            if getattr(self.config, name) is not None:
+                arguments[name] = _remember(getattr(self.config, name))
         totals = self.saved_totals if self.session is None else self.session.state_dict()
         return {"args": arguments, "attributes": {"saved_totals": totals}}
 
@@ -164,12 +167,12 @@ def _totals_in(saved: Any) -> Any:
     return (saved[-1] if isinstance(saved, list) else saved)["attributes"]["saved_totals"]
 
 
-def _function(given: Callable[..., Any] | str | None) -> Callable[..., Any] | None:
+def _function(name: str, given: Callable[..., Any] | str | None) -> Callable[..., Any] | None:
     """The user's function, also where a checkpoint could only keep its name."""
     if not isinstance(given, str):
         return given
     if given not in _FUNCTIONS:
-        report_once("transformers:function", f"the checkpoint's token_count_fn {given} is not given: masks are read")
+        report_once("transformers:function", f"the checkpoint's {name} {given} is not given, {_WITHOUT[name]}")
     return _FUNCTIONS.get(given)
 
 

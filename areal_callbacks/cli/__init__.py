@@ -13,7 +13,7 @@ import click
 
 from areal_callbacks import __version__
 
-COMMANDS = ("run", "demo", "launch", "report", "watch", "inspect", "flops", "verify", "wandb-charts")
+COMMANDS = ("run", "demo", "launch", "report", "check", "watch", "inspect", "flops", "verify", "wandb-charts")
 
 
 class _LazyGroup(click.Group):

@@ -8,9 +8,9 @@ from areal_callbacks.config.options import (
     MoEBalanceConfig,
     PPOConfig,
     ReportConfig,
-    StatsLoggerConfig,
 )
 from areal_callbacks.config.sections import ConfigError, Section
+from areal_callbacks.config.trackers import StatsLoggerConfig
 
 __all__ = [
     "ENVIRONMENT_VARIABLE",

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from areal_callbacks.config.files import expect_mapping, read_yaml
 from areal_callbacks.config.interpolation import resolve
-from areal_callbacks.config.options import StatsLoggerConfig
 from areal_callbacks.config.sections import ConfigError
+from areal_callbacks.config.trackers import StatsLoggerConfig
 
 _SECTION = "stats_logger"
 

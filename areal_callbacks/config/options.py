@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from areal_callbacks.config.files import Layer, read_environment, read_yaml
 from areal_callbacks.config.messages import show
-from areal_callbacks.config.sections import ConfigError, Secret, Section, Switch, merge, spread
+from areal_callbacks.config.sections import ConfigError, Section, Switch, merge, spread
+from areal_callbacks.config.trackers import StatsLoggerConfig
 from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.safety.text import make_printable
 
 _ARGUMENT = "argument"
-_NOT_PLAIN = "token_count_fn"
+_NOT_PLAIN = ("token_count_fn", "on_finding")
 
 
 @dataclass(frozen=True)
@@ -69,97 +70,6 @@ class ReportConfig(Switch):
 
 
 @dataclass(frozen=True)
-class WandbConfig(Section):
-    """Weights & Biases, with AReaL's keys.
-
-    Attributes:
-        mode: None leaves the choice to ``WANDB_MODE``.
-        wandb_base_url: the server; None or empty: the one that W&B's settings name.
-        wandb_api_key: used for this run alone, in the memory of this process; None or empty: the one that W&B finds.
-        project, entity, name, group, job_type, notes, tags: as in ``wandb.init``.
-        config: joins the configuration that the run shows.
-        id: of the run; one that exists on the server is continued.
-        id_suffix: the id is ``<experiment_name>_<trial_name>_<id_suffix>``; ``"timestamp"`` is the time of the start.
-    """
-
-    mode: Literal["online", "offline", "disabled", "shared"] | None = None
-    wandb_base_url: str | None = None
-    wandb_api_key: Secret | None = None
-    project: str | None = None
-    entity: str | None = None
-    name: str | None = None
-    group: str | None = None
-    job_type: str | None = None
-    notes: str | None = None
-    tags: tuple[str, ...] | None = ()
-    config: dict[str, Any] | None = None
-    id: str | None = None
-    id_suffix: str | None = None
-
-
-@dataclass(frozen=True)
-class SwanlabConfig(Section):
-    """SwanLab, with AReaL's keys.
-
-    Attributes:
-        mode: ``cloud`` is SwanLab's own word for online; None leaves the choice to SwanLab.
-        api_key: used for this run alone, in the memory of this process; None or empty: the one that SwanLab finds.
-        project, name, workspace, logdir: as in ``swanlab.init``.
-        config: joins the configuration that the run shows.
-    """
-
-    mode: Literal["online", "cloud", "local", "offline", "disabled"] | None = None
-    api_key: Secret | None = None
-    project: str | None = None
-    name: str | None = None
-    workspace: str | None = None
-    logdir: str | None = None
-    config: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class TrackioConfig(Section):
-    """Trackio, with AReaL's keys; without ``space_id`` everything stays on this machine, with mode ``local`` too."""
-
-    mode: Literal["online", "local", "disabled"] | None = None
-    project: str | None = None
-    name: str | None = None
-    group: str | None = None
-    space_id: str | None = None
-
-
-@dataclass(frozen=True)
-class TensorBoardConfig(Section):
-    """TensorBoard; ``path`` None is off."""
-
-    path: str | None = None
-
-
-@dataclass(frozen=True)
-class StatsLoggerConfig(Section):
-    """Trackers of loops without a logger of their own, as in AReaL; a tracker that is None is off.
-
-    Attributes:
-        per_expert_scalars: two series per expert in SwanLab and Trackio, however many there are; ``"auto"``: up to 128
-            series. True or false of ``moe_balance.per_expert_scalars`` comes before it.
-    """
-
-    experiment_name: str = "areal"
-    trial_name: str = "trial"
-    fileroot: str = "./logs"
-    per_expert_scalars: bool | Literal["auto"] = True
-    wandb: WandbConfig | None = None
-    swanlab: SwanlabConfig | None = None
-    trackio: TrackioConfig | None = None
-    tensorboard: TensorBoardConfig | None = None
-
-    @property
-    def folder(self) -> Path:
-        """``<fileroot>/<experiment_name>/<trial_name>``, where the files of the run lie."""
-        return Path(self.fileroot, self.experiment_name, self.trial_name)
-
-
-@dataclass(frozen=True)
 class MetricsConfig(Section):
     """Everything that can be configured; complete and checked once it exists.
 
@@ -172,6 +82,14 @@ class MetricsConfig(Section):
         resume_totals: restore the cumulative counters from the host's checkpoint.
         output_dir: folder of metrics.jsonl and the report; None: beside the host's output.
         report: write report.html at the end, and perhaps now and then before.
+        console: what the terminal shows of our numbers in the host's own rows: ``compact``: at most six, in words;
+            ``full``: all; ``off``: none, and no summary at the end.
+        include: glob patterns of the names that hosts and trackers get; none: all. ``*`` matches ``/`` too.
+        exclude: likewise of those that they do not get.
+        per_layer: hosts and trackers get the series of single layers.
+        alerts: findings become alerts in W&B and Trackio, each once.
+        on_finding: called with every :class:`~areal_callbacks.findings.Finding` once, on a background thread of the
+            writing rank; in Python only.
         stats_logger: trackers for loops without a logger of their own.
         token_count_fn: given the arguments of a training forward, returns the sequence lengths of the batch, for inputs
             whose lengths cannot be read; in Python only.
@@ -185,6 +103,12 @@ class MetricsConfig(Section):
     resume_totals: bool = False
     output_dir: str | None = None
     report: ReportConfig = ReportConfig()
+    console: Literal["compact", "full", "off"] = "compact"
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    per_layer: bool = True
+    alerts: bool = False
+    on_finding: Callable[..., Any] | None = None
     stats_logger: StatsLoggerConfig | None = None
     token_count_fn: Callable[..., Any] | None = None
 
@@ -246,10 +170,9 @@ class MetricsConfig(Section):
         return replace(self, flops=FlopsConfig(enabled=False))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-serialisable values of all keys but ``token_count_fn``, accepted again by ``make``."""
+        """JSON-serialisable values of all keys but the functions, accepted again by ``make``."""
         values = super().to_dict()
-        del values[_NOT_PLAIN]
-        return values
+        return {key: value for key, value in values.items() if key not in _NOT_PLAIN}
 
 
 class MetricsOptions(TypedDict, total=False):
@@ -263,6 +186,12 @@ class MetricsOptions(TypedDict, total=False):
     resume_totals: bool
     output_dir: str | Path | None
     report: bool | Mapping[str, Any]
+    console: Literal["compact", "full", "off"]
+    include: Sequence[str]
+    exclude: Sequence[str]
+    per_layer: bool
+    alerts: bool
+    on_finding: Callable[..., Any] | None
     stats_logger: Mapping[str, Any] | None
     token_count_fn: Callable[..., Any] | None
 
@@ -277,7 +206,7 @@ def _check(layer: Layer) -> MetricsConfig:
 
 def _read(config: MetricsConfig | Mapping[str, Any] | str | os.PathLike[str], source: str) -> Layer:
     if isinstance(config, MetricsConfig):
-        return Layer(source, {**config.to_dict(), _NOT_PLAIN: config.token_count_fn})
+        return Layer(source, {**config.to_dict(), **{key: getattr(config, key) for key in _NOT_PLAIN}})
     if isinstance(config, Mapping):
         return Layer(source, config)
     if isinstance(config, str | os.PathLike):

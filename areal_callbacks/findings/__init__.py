@@ -4,7 +4,8 @@ Every rule is a file in :mod:`areal_callbacks.findings.rules`: a pure function o
 threshold. False alarms are worse than silence: ``benchmarks/findings.py`` measures both on simulated runs.
 
     from areal_callbacks.findings import find
-    from areal_callbacks.report import find_metrics, read_history
+    from areal_callbacks.report import find_metrics
+    from areal_callbacks.report.history import read_history
 
     for finding in find(read_history(find_metrics("outputs/run1"), "run1")):
         print(finding.severity, finding.step, finding.summary, finding.advice)

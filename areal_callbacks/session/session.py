@@ -28,6 +28,7 @@ from areal_callbacks.session import open_sessions
 from areal_callbacks.session.exporter import Exporter
 from areal_callbacks.session.observation import Observation
 from areal_callbacks.session.outputs import Outputs
+from areal_callbacks.session.selection import make_selection
 from areal_callbacks.session.spans import set_aside
 from areal_callbacks.session.step_events import StepEvents
 from areal_callbacks.topology import Topology
@@ -91,6 +92,7 @@ class MetricsSession(StepEvents):
         self.topology = Topology()
         self.output_dir = open_sessions.choose_folder(self.config, output_dir)
         self._outputs = Outputs(Run(self.output_dir, self.config.to_dict(), name), self.config, guests)
+        self._select = make_selection(self.config)
         self._observation = Observation(self.config, self.tracker)
         self._exporter = Exporter(self._observation)
         self.rendezvous = Rendezvous(None)
@@ -216,7 +218,7 @@ class MetricsSession(StepEvents):
                 self._last_step = step
                 if self.topology.is_writer:
                     self._outputs.publish(export)
-            return export
+            return export if export is None or self._select is None else self._select(export)
 
     def _take_recorded(self) -> Records:
         own = self.tracker.collect()

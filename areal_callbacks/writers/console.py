@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, TextIO
 
@@ -32,10 +32,18 @@ class ConsoleWriter:
     Args:
         every_export: print at every export; otherwise once, at the end: the last export that held metrics.
         stream: where to print; None is ``sys.stdout`` at that time.
+        closing: gives the last lines.
     """
 
-    def __init__(self, *, every_export: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        every_export: bool = False,
+        stream: TextIO | None = None,
+        closing: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
         self._every_export = every_export
+        self._closing = closing
         self._stream = stream
         self._run: Run | None = None
         self._last: Export | None = None
@@ -57,7 +65,9 @@ class ConsoleWriter:
         if self._last is None or self._run is None:
             return
         text = [] if self._every_export else [summarise(self._last)]
-        self._print("\n\n".join([*text, _list_files(self._run)]))
+        lines = self._closing()
+        found = ["\n".join(["Findings", *(f"  {line}" for line in lines)])] if lines else []
+        self._print("\n\n".join([*text, _list_files(self._run), *found]))
         self._last = None
 
     def _print(self, text: str) -> None:

@@ -23,7 +23,7 @@ class GuardedWriter:
     """
 
     def __init__(self, writer: MetricWriter, run: Run, key: str) -> None:
-        self.name = type(writer).__name__
+        self.name = type(getattr(writer, "writer", writer)).__name__
         self._writer = writer
         self._run = run
         self._key = f"{key}: {self.name} {id(writer)}"

@@ -7,7 +7,8 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from areal_callbacks.config.options import MoEBalanceConfig, SwanlabConfig
+from areal_callbacks.config.options import MoEBalanceConfig
+from areal_callbacks.config.trackers import SwanlabConfig
 from areal_callbacks.core.file_names import SWANLAB_FOLDER
 from areal_callbacks.writers.expert_heat_maps import draw_heat_maps
 from areal_callbacks.writers.expert_rows import ExpertRows

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from areal_callbacks.config.options import MoEBalanceConfig, TensorBoardConfig
+from areal_callbacks.config.options import MoEBalanceConfig
+from areal_callbacks.config.trackers import TensorBoardConfig
 from areal_callbacks.core.file_names import TENSORBOARD_FOLDER
 from areal_callbacks.core.names import MAX_OVER_IDEAL, MOE_BALANCE
 from areal_callbacks.writers.expert_images import draw_expert_loads

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.writers.redact import REDACTED
@@ -67,6 +67,10 @@ class TrackerRun:
         """One log call; ``arguments`` are the client's."""
         self.client.log(dict(row), **arguments)
 
+    def alert(self, title: str, text: str, level: Any) -> None:
+        """Tell the people who follow the run; ``level`` is the client's."""
+        self.client.alert(title=title, text=text, level=level)
+
     def log_report(self, **arguments: Any) -> None:
         """Add the report, if there is one."""
         report = self._run.finished_report
@@ -79,6 +83,46 @@ class TrackerRun:
             self.log_report(**arguments)
         finally:
             self.client.finish()
+
+
+class Alerts:
+    """Alerts for a run, which may not be open yet.
+
+    Args:
+        levels: the client's levels of a warning and of what is severe; called once the client is imported.
+    """
+
+    def __init__(self, levels: Callable[[], tuple[Any, Any]]) -> None:
+        self._levels = levels
+        self._waiting: list[tuple[str, str, bool]] = []
+        self._run: TrackerRun | None = None
+
+    def begin(self, run: TrackerRun) -> None:
+        """The run is open: send what has waited."""
+        self._run = run
+        waiting, self._waiting = self._waiting, []
+        for title, text, is_severe in waiting:
+            self.send(title, text, is_severe=is_severe)
+
+    def send(self, title: str, text: str, *, is_severe: bool) -> None:
+        """One alert.
+
+        Args:
+            title: at most 64 characters, which W&B takes.
+            text: of any length.
+            is_severe: decides its level.
+        """
+        if self._run is None:
+            self._waiting.append((title, text, is_severe))
+        else:
+            self._run.alert(title, text, self._levels()[is_severe])
+
+
+@runtime_checkable
+class HasAlerts(Protocol):
+    """A writer whose tracker has alerts."""
+
+    alerts: Alerts
 
 
 class OfflineFallback(NamedTuple):

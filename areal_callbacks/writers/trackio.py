@@ -7,7 +7,8 @@ from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from areal_callbacks.config.options import MoEBalanceConfig, TrackioConfig
+from areal_callbacks.config.options import MoEBalanceConfig
+from areal_callbacks.config.trackers import TrackioConfig
 from areal_callbacks.core.names import HOTTEST_EXPERTS
 from areal_callbacks.safety.door import Call
 from areal_callbacks.safety.patches import Patches
@@ -16,7 +17,7 @@ from areal_callbacks.writers.expert_rows import ExpertRows
 from areal_callbacks.writers.expert_tables import find_hottest_experts
 from areal_callbacks.writers.redact import redact
 from areal_callbacks.writers.scalars import as_plain_scalars
-from areal_callbacks.writers.tracker_runs import HostRun, OfflineFallback, TrackerRun
+from areal_callbacks.writers.tracker_runs import Alerts, HostRun, OfflineFallback, TrackerRun
 
 if TYPE_CHECKING:
     from areal_callbacks.core.expert_loads import ExpertLoads
@@ -41,11 +42,13 @@ class TrackioWriter:
         self._config = config
         self._experts = ExpertRows(balance, "Trackio", _draw)
         self._run: TrackerRun | None = None
+        self.alerts = Alerts(_alert_levels)
         self._last_step = 0
 
     def open(self, run: Run) -> None:
         """Begin a run."""
         self._run = _log_into(self._begin(run), run)
+        self.alerts.begin(self._run)
 
     def write(self, export: Export) -> None:
         """One row."""
@@ -94,6 +97,7 @@ class TrackioGuest:
         self._patches = Patches("trackio")
         self._waiting: dict[str, Any] = {}
         self._run: TrackerRun | None = None
+        self.alerts = Alerts(_alert_levels)
         self._last_step = 0
 
     def open(self, run: Run) -> None:
@@ -101,6 +105,7 @@ class TrackioGuest:
         client = self._host.open("Trackio run", find_trackio_run)
         self._patches.wrap(client, "log", self._around_log)
         self._run = _log_into(client, run)
+        self.alerts.begin(self._run)
 
     def write(self, export: Export) -> None:
         """Keep what the host's next log call takes along."""
@@ -140,3 +145,9 @@ def _draw(loads: ExpertLoads) -> dict[str, Any]:
     }
     columns, rows = find_hottest_experts(loads)
     return {**images, HOTTEST_EXPERTS: trackio.Table(columns=columns, data=rows)}
+
+
+def _alert_levels() -> tuple[Any, Any]:
+    import trackio
+
+    return trackio.AlertLevel.WARN, trackio.AlertLevel.ERROR

@@ -7,11 +7,12 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from areal_callbacks.config.options import MoEBalanceConfig, WandbConfig
+from areal_callbacks.config.options import MoEBalanceConfig
+from areal_callbacks.config.trackers import WandbConfig
 from areal_callbacks.writers.expert_rows import LoadsBetweenTables
 from areal_callbacks.writers.redact import redact
 from areal_callbacks.writers.scalars import RisingStep, as_plain_scalars
-from areal_callbacks.writers.tracker_runs import HostRun, OfflineFallback, TrackerRun
+from areal_callbacks.writers.tracker_runs import Alerts, HostRun, OfflineFallback, TrackerRun
 from areal_callbacks.writers.wandb_tables import log_with_table
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class WandbWriter:
         self._loads = LoadsBetweenTables(balance.expert_table_every)
         self._steps = RisingStep()
         self._run: TrackerRun | None = None
+        self.alerts = Alerts(_alert_levels)
         self._owner = False
 
     def open(self, run: Run) -> None:
@@ -53,6 +55,7 @@ class WandbWriter:
             self._owner = True
             _own_runs.add(client.id)
         self._run = _log_into(client, run)
+        self.alerts.begin(self._run)
 
     def write(self, export: Export) -> None:
         """One row. W&B drops what comes at an earlier step, so such an export takes the next free one."""
@@ -114,10 +117,12 @@ class WandbGuest:
         self._host = host
         self._loads = LoadsBetweenTables(balance.expert_table_every)
         self._run: TrackerRun | None = None
+        self.alerts = Alerts(_alert_levels)
 
     def open(self, run: Run) -> None:
         """Find the host's run; RuntimeError without one."""
         self._run = _log_into(self._host.open("W&B run", find_wandb_run), run)
+        self.alerts.begin(self._run)
 
     def write(self, export: Export) -> None:
         """The table, if one is due."""
@@ -186,3 +191,7 @@ def _find_credentials_problem() -> str | None:
     except Exception as error:  # noqa: BLE001 - a malformed key
         return f"{type(error).__name__}: {error}"
     return None if found else "no API key is configured"
+
+
+def _alert_levels() -> tuple[str, str]:
+    return "WARN", "ERROR"

@@ -22,7 +22,7 @@ from areal_callbacks.config import (
     StatsLoggerConfig,
 )
 from areal_callbacks.config.files import Layer
-from areal_callbacks.config.options import WandbConfig
+from areal_callbacks.config.trackers import WandbConfig
 
 EXAMPLE = """
 throughput: true

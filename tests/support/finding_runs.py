@@ -24,7 +24,9 @@ class Columns:
         exports = max(map(len, self.series.values()), default=len(self.snapshots))
         steps = list(range(10, 10 * exports + 1, 10))
         series = {key: _make_series(values) for key, values in self.series.items()}
-        return History("run", {}, steps, series, snapshots=list(self.snapshots), resumed_at=list(self.resumed_at))
+        return History(
+            "run", steps=steps, series=series, snapshots=list(self.snapshots), resumed_at=list(self.resumed_at)
+        )
 
 
 def _make_series(values: Sequence[float | None]) -> Series:

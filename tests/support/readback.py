@@ -163,6 +163,12 @@ def wandb_config(path: Path) -> dict[str, Any]:
     return config
 
 
+def wandb_alerts(path: Path) -> list[tuple[str, str, str]]:
+    """Title, text and level of every alert."""
+    alerts = [record.alert for record in _wandb_records(path) if record.WhichOneof("record_type") == "alert"]
+    return [(alert.title, alert.text, alert.level) for alert in alerts]
+
+
 def _wandb_records(path: Path) -> Iterator[Any]:
     from wandb.proto import wandb_internal_pb2
 

@@ -39,7 +39,8 @@ def silence_a_layer(run: Simulation, onset: int) -> None:
 
 def slow_down(run: Simulation, onset: int) -> None:
     """A quarter slower."""
-    run.columns["train_perf/seconds"][onset:] /= 0.74
+    for key in ("seconds", "seconds_mean", "data_wait_seconds"):
+        run.columns[f"train_perf/{key}"][onset:] /= 0.74
     for key in ("tokens_per_second", "estimated_flops_per_second"):
         if f"train_perf/{key}" in run.columns:
             run.columns[f"train_perf/{key}"][onset:] *= 0.74

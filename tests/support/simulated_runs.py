@@ -127,7 +127,7 @@ class Simulation:
         present = ~self.outliers(0.03)
         series = {key: self._series(key, values, present) for key, values in columns.items()}
         resumed = [] if self.resumed is None else [steps[self.resumed]]
-        return History("run", {}, steps, series, _keep(self.counts, steps), resumed_at=resumed)
+        return History("run", steps=steps, series=series, snapshots=_keep(self.counts, steps), resumed_at=resumed)
 
     def _series(self, key: str, values: NDArray[np.float64], present: NDArray[np.bool_]) -> Series:
         """Of evaluation there is a value now and then; a NaN of any other key was exported as such."""

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from support.readback import jsonl_rows, messages, tensorboard_rows
 from support.recorder import Recorder, Stuck
 
-from areal_callbacks.config.options import MoEBalanceConfig, TensorBoardConfig
+from areal_callbacks.config.options import MoEBalanceConfig
+from areal_callbacks.config.trackers import TensorBoardConfig
 from areal_callbacks.core.types import Export, Run
 from areal_callbacks.writers.jsonl import JsonlWriter
 from areal_callbacks.writers.publisher import Publisher

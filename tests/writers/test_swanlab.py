@@ -13,7 +13,8 @@ from support.readback import messages, swanlab_charts, swanlab_rows, swanlab_tex
 from support.report_runs import loads as make_loads
 from support.tracker_conformance import RunConformance, publish
 
-from areal_callbacks.config.options import MoEBalanceConfig, SwanlabConfig
+from areal_callbacks.config.options import MoEBalanceConfig
+from areal_callbacks.config.trackers import SwanlabConfig
 from areal_callbacks.core.expert_loads import ExpertLoads
 from areal_callbacks.core.types import Export, Run
 from areal_callbacks.writers.swanlab import SwanlabGuest, SwanlabWriter, find_swanlab_run

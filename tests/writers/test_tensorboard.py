@@ -20,7 +20,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.custom_scalar import layout_pb2
 from torch.utils.tensorboard import SummaryWriter
 
-from areal_callbacks.config.options import MoEBalanceConfig, TensorBoardConfig
+from areal_callbacks.config.options import MoEBalanceConfig
+from areal_callbacks.config.trackers import TensorBoardConfig
 from areal_callbacks.core.types import Export, Run
 from areal_callbacks.writers.tensorboard import TensorBoardGuest, TensorBoardWriter
 from areal_callbacks.writers.tracker_runs import HostRun

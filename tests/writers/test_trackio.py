@@ -12,7 +12,8 @@ from support.readback import messages, trackio_config, trackio_image, trackio_lo
 from support.report_runs import loads as make_loads
 from support.tracker_conformance import RunConformance, publish
 
-from areal_callbacks.config.options import MoEBalanceConfig, TrackioConfig
+from areal_callbacks.config.options import MoEBalanceConfig
+from areal_callbacks.config.trackers import TrackioConfig
 from areal_callbacks.core.expert_loads import ExpertLoads
 from areal_callbacks.core.types import Export, Run
 from areal_callbacks.writers.tracker_runs import HostRun

@@ -14,7 +14,8 @@ from support.readback import messages, wandb_config, wandb_file, wandb_history, 
 from support.report_runs import loads as make_loads
 from support.tracker_conformance import RunConformance, publish
 
-from areal_callbacks.config.options import MoEBalanceConfig, WandbConfig
+from areal_callbacks.config.options import MoEBalanceConfig
+from areal_callbacks.config.trackers import WandbConfig
 from areal_callbacks.core.expert_loads import ExpertLoads
 from areal_callbacks.core.types import Export, Run
 from areal_callbacks.writers.tracker_runs import HostRun

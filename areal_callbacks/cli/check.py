@@ -1,0 +1,52 @@
+"""``areal-callbacks check``: what is wrong with a run, for people and for pipelines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import click
+
+from areal_callbacks.findings import Finding, find
+from areal_callbacks.findings.lines import describe
+from areal_callbacks.report import find_metrics
+from areal_callbacks.report.history import read_history
+from areal_callbacks.writers.redact import as_json_number
+
+
+@click.command("check")
+@click.argument("path", metavar="PATH")
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object: the steps, and the findings with their numbers."
+)
+def command(path: str, as_json: bool) -> None:
+    """Say what is wrong with a run; exit code 1 if any of it is severe.
+
+    PATH is a metrics.jsonl, its folder, or a host's output folder that has an areal_metrics folder. A run may still be
+    going on. Exit code 2: it cannot be read.
+    """
+    try:
+        history = read_history(find_metrics(path), path)
+    except (ValueError, OSError) as error:
+        raise click.UsageError(str(error)) from error
+    findings = find(history)
+    if as_json:
+        steps = [history.steps[0], history.steps[-1]] if history.steps else []
+        click.echo(json.dumps({"steps": steps, "findings": [_as_json(finding) for finding in findings]}, indent=2))
+    else:
+        click.echo(_describe(findings, len(history.steps)))
+    if any(finding.severity == "severe" for finding in findings):
+        raise SystemExit(1)
+
+
+def _as_json(finding: Finding) -> dict[str, object]:
+    evidence = {name: as_json_number(number) for name, number in finding.evidence.items()}
+    return {**finding.to_dict(), "evidence": evidence}
+
+
+def _describe(findings: Sequence[Finding], exports: int) -> str:
+    if not findings:
+        return f"nothing found in {exports:,} exports"
+    severe = sum(finding.severity == "severe" for finding in findings)
+    head = f"{severe} severe and {len(findings) - severe} other findings in {exports:,} exports"
+    return "\n".join([head, "", *describe(findings)])
