@@ -49,7 +49,10 @@ def find_entries(root: nn.Module) -> list[Entry]:
     if root in models:
         return entries
     hidden = frozenset(kind for entry in entries for kind in entry.consumes) if _hides_calls(root) else frozenset()
-    return [_make_entry(root, hidden), *entries]
+    outermost = _make_entry(root, hidden)
+    if "text" in hidden and not outermost.names:  # hands its arguments on
+        outermost = outermost._replace(names=next(entry.names for entry in entries if "text" in entry.consumes))
+    return [outermost, *entries]
 
 
 def _make_entry(module: nn.Module, consumes: frozenset[Kind]) -> Entry:

@@ -17,6 +17,7 @@ import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from support.generated_batches import EVERY, make_batch
+from support.generated_models import make_model
 from support.generated_trainings import (
     IMPOSSIBLE,
     KINDS,
@@ -27,7 +28,6 @@ from support.generated_trainings import (
     Losses,
     Training,
     calls_of,
-    make_model,
     prepare,
     style_arguments,
 )

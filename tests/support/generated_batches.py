@@ -9,7 +9,7 @@ from torch import Tensor
 
 PAD, IGNORED, VOCABULARY = 0, -100, 64
 
-PADDED = ("right", "left", "none", "labels", "choices")
+PADDED = ("right", "left", "none", "labels", "choices", "hidden")
 PACKED = ("segments", "pairs", "additive", "positions", "flat", "three_axes", "four_axes", "borders")
 
 OF_DECODERS = ("right", "left", "none", "labels", "segments", "pairs", "additive", "positions", "borders")
@@ -62,6 +62,8 @@ def _number(row: list[int], width: int, *, left: bool) -> list[int]:
 def _describe(layout: str, numbers: Tensor) -> dict[str, Tensor]:
     if layout in ("right", "left", "choices"):
         return {"attention_mask": (numbers > 0).long()}
+    if layout == "hidden":
+        return {"key_padding_mask": numbers == 0}
     if layout == "segments":
         return {"attention_mask": numbers}
     if layout in ("pairs", "additive"):

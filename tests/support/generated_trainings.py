@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import functools
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -11,73 +9,19 @@ from typing import Any
 
 import torch
 from support.generated_batches import EVERY, OF_DECODERS, OF_ENCODERS, VOCABULARY, Batch
+from support.generated_models import Pair
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    Qwen3MoeConfig,
-    Qwen3MoeForCausalLM,
-    T5Config,
-    T5ForConditionalGeneration,
-)
 
-SIZES: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 8,
-    "intermediate_size": 8,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
+LAYOUTS = {
+    "llama": OF_DECODERS,
+    "moe": OF_DECODERS,
+    "bert": OF_ENCODERS,
+    "t5": ("right", "none"),
+    "own": EVERY,
+    "pair": OF_ENCODERS,
 }
-EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "head_dim": 4}
-
-LAYOUTS = {"llama": OF_DECODERS, "moe": OF_DECODERS, "bert": OF_ENCODERS, "t5": ("right", "none"), "own": EVERY}
 STYLES = ("keyword", "positional", "dict", "dataclass", "namedtuple")
-
-
-class Own(nn.Module):
-    """A model of nobody's library."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding, self.head = nn.Embedding(VOCABULARY, 8, padding_idx=0), nn.Linear(8, VOCABULARY)
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        labels: Tensor | None = None,
-        cu_seq_lens_q: Tensor | None = None,
-        cu_seq_lens_k: Tensor | None = None,
-    ) -> Tensor:
-        logits: Tensor = self.head(self.embedding(input_ids))
-        return logits
-
-
-@functools.cache
-def prototype(name: str) -> nn.Module:
-    """A model to copy."""
-    torch.manual_seed(0)
-    if name == "llama":
-        return LlamaForCausalLM(LlamaConfig(num_key_value_heads=2, **SIZES))
-    if name == "moe":
-        return Qwen3MoeForCausalLM(Qwen3MoeConfig(num_key_value_heads=2, **EXPERTS, **SIZES))
-    if name == "bert":
-        return BertForMaskedLM(BertConfig(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **SIZES))
-    if name == "t5":
-        sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2, "dropout_rate": 0.0}
-        return T5ForConditionalGeneration(T5Config(vocab_size=VOCABULARY, decoder_start_token_id=0, **sizes))
-    return Own()
-
-
-def make_model(name: str) -> nn.Module:
-    """A fresh one, in training mode."""
-    return copy.deepcopy(prototype(name)).train()
 
 
 @dataclass
@@ -90,6 +34,7 @@ class Record:
     labels: Tensor | None = None
     cu_seq_lens_q: Tensor | None = None
     cu_seq_lens_k: Tensor | None = None
+    key_padding_mask: Tensor | None = None
 
 
 Row = namedtuple("Row", [field.name for field in fields(Record)])
@@ -122,7 +67,7 @@ def read_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, T
 
 def square(output: Any) -> Tensor:
     """A loss of any model's output."""
-    logits: Tensor = output if isinstance(output, Tensor) else output.logits
+    logits: Tensor = output if isinstance(output, Tensor) else output[1 if "loss" in output else 0]
     return logits.float().pow(2).mean()
 
 
@@ -134,13 +79,32 @@ class Losses:
         self.kept: Tensor | None = None
 
     def once(self, batch: dict[str, Tensor]) -> Tensor:
-        return square(self.model(**batch))
+        return square(self.model(**batch, **(self._context(batch) if isinstance(self.model, Pair) else {})))
+
+    def _context(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The same rows again, with another word in the place of each."""
+        mask = batch.get("attention_mask")
+        context = {"context_ids": batch["input_ids"].clamp(max=VOCABULARY - 1) + 1}
+        return context if mask is None else {**context, "context_padding_mask": mask == 0}
+
+    def uncalled(self, batch: dict[str, Tensor]) -> Tensor:
+        """The loop calls ``forward`` of the body."""
+        body: Any = self.model.base_model
+        return square(body.forward(**{name: value for name, value in batch.items() if name != "labels"}))
+
+    def prompted(self, batch: dict[str, Tensor]) -> Tensor:
+        """Two trained vectors stand before the embeddings."""
+        table: Any = self.model.get_input_embeddings()
+        words, mask = table(batch["input_ids"]), batch.get("attention_mask")
+        whole = torch.cat([torch.zeros(len(words), 2, words.shape[-1]), words], 1)
+        wider = {} if mask is None else {"attention_mask": torch.cat([torch.ones(len(mask), 2).long(), mask], 1)}
+        return square(self.model(inputs_embeds=whole, **wider))
 
     frozen = compiled = blocks_reentrant = blocks = once
 
     def after_no_grad(self, batch: dict[str, Tensor]) -> Tensor:
         with torch.no_grad():
-            self.model(**batch)
+            self.once(batch)
         return self.once(batch)
 
     def twice(self, batch: dict[str, Tensor]) -> Tensor:
@@ -164,12 +128,12 @@ class Losses:
         """The second call gives the outputs of the first."""
         kept, self.kept = self.kept, None
         if kept is None:
-            kept = self.kept = square(self.model(**batch))
+            kept = self.kept = self.once(batch)
         return kept
 
     def taught(self, batch: dict[str, Tensor]) -> Tensor:
         with torch.no_grad():
-            target = square(self.teacher(**batch))
+            target = Losses(self.teacher, self.model).once(batch)
         return self.once(batch) - target
 
     def skipped(self, batch: dict[str, Tensor]) -> Tensor:
@@ -215,6 +179,8 @@ KINDS = {
     "remembered": 1,
     "taught": 1,
     "skipped": 0,
+    "uncalled": 1,
+    "prompted": 1,
     "in_backward": 1,
     "whole_reentrant": 1,
     "whole": 1,
@@ -224,6 +190,10 @@ KINDS = {
 IMPOSSIBLE = {
     ("own", "embedded"),
     ("t5", "embedded"),
+    *((model, kind) for model in ("own", "pair", "t5") for kind in ("uncalled", "prompted")),
+    ("pair", "embedded"),
+    ("pair", "both"),
+    ("moe", "prompted"),  # whose positions are routed, too
     ("moe", "both"),  # two models whose layers have the same names
 }
 """Models that a kind of loss cannot have."""
@@ -231,6 +201,8 @@ IMPOSSIBLE = {
 LAYOUTS_OF = {
     "flipped": ("right", "left", "none", "labels"),  # every argument has a row for each sequence
     "embedded": ("right", "left", "none"),  # embeddings show no padding
+    "prompted": ("right", "left", "none"),
+    "uncalled": ("right", "left", "none", "segments"),  # a body has no labels
 }
 """The layouts that a kind of loss is limited to."""
 
@@ -280,6 +252,6 @@ class Training:
     def expected(self, batch: Batch) -> list[int]:
         """Lengths that every metric has to be made of, by construction."""
         lengths = batch.lengths
-        if self.model == "t5":
-            lengths = [*lengths, *lengths]  # its labels are as long as its inputs
+        if self.model in ("t5", "pair"):
+            lengths = [*lengths, *lengths]  # its labels, or its context, are as long as its inputs
         return lengths * KINDS[self.kind] * self.steps
