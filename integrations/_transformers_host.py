@@ -14,12 +14,14 @@ try:
     from accelerate.utils import DistributedType
     from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
     from transformers.integrations import integration_utils
-    from transformers.trainer_callback import ExportableState
+    from transformers.trainer_callback import ExportableState, PrinterCallback, ProgressCallback
 except ImportError as error:
     raise ImportError("this callback needs transformers: pip install 'areal-callbacks[transformers]'") from error
 
 __all__ = [
     "ExportableState",
+    "PrinterCallback",
+    "ProgressCallback",
     "Trainer",
     "TrainerCallback",
     "TrainerControl",

@@ -10,6 +10,8 @@ from areal_callbacks.core.file_names import RUN_FOLDER
 from areal_callbacks.integrations._batch_moves import include_batch_moves
 from areal_callbacks.integrations._transformers_guests import guests_of
 from areal_callbacks.integrations._transformers_host import (
+    PrinterCallback,
+    ProgressCallback,
     Trainer,
     TrainerControl,
     TrainerState,
@@ -22,9 +24,11 @@ from areal_callbacks.safety.door import Call, Observer, Result, attempt, guarded
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.session import MetricsSession
 from areal_callbacks.session.schedule import LoggingEvents
+from areal_callbacks.writers.console_line import describe_in_words
 
 if TYPE_CHECKING:
     from areal_callbacks.config import MetricsConfig
+    from areal_callbacks.core.types import Export
 
 _EVALUATION_PREFIXES = ("eval_", "test_")
 
@@ -61,6 +65,7 @@ class TransformersRun(Observer):
         self._patches = Patches(self.family)
         self._ended = ended
         self._own_names: frozenset[str] = frozenset()
+        self._words = ""
         self._is_fetching = False
 
     @guarded
@@ -95,6 +100,10 @@ class TransformersRun(Observer):
         wrap(handler, "on_epoch_end", self._around_boundary)
         wrap(handler, "on_log", self._around_log)
         wrap(integration_utils, "rewrite_logs", self._around_rewrite)
+        if self.session.config.console != "full":
+            for printer in handler.callbacks:
+                if isinstance(printer, PrinterCallback | ProgressCallback):
+                    wrap(printer, "on_log", self._around_print)
         if trainer.get_cp_size() > 1:
             wrap(trainer, "training_step", self._around_sharded_step)
         for owner, name in [
@@ -175,12 +184,20 @@ class TransformersRun(Observer):
             with self.session.excluded():
                 yield Call((args, state, control, {**logs, **metrics}), kwargs)
         finally:
-            self._own_names = frozenset()
+            self._own_names, self._words = frozenset(), ""
+
+    def _around_print(self, *args: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> Generator[Call]:
+        """The terminal shows the host's own scalars and a few words of ours; everybody else gets everything."""
+        shown = {name: value for name, value in (logs or {}).items() if name not in self._own_names}
+        if self._words and self.session.config.console == "compact":
+            shown["areal"] = self._words
+        yield Call(args, {**kwargs, "logs": shown})
 
     def _metrics_for(self, logs: Mapping[str, Any], state: TrainerState) -> dict[str, float]:
         if all(str(name).startswith(_EVALUATION_PREFIXES) or name == "epoch" for name in logs):
             return {}
         export = self._events.export(state.global_step, logs)
+        self._words = "" if export is None else describe_in_words(export.metrics, _count_experts(export))
         return {} if export is None else export.metrics
 
     def _around_rewrite(self, logs: Mapping[str, Any]) -> Generator[Call, dict[str, Any], Result]:
@@ -193,6 +210,10 @@ class TransformersRun(Observer):
         """Context parallelism shards the batch in place before the model sees it."""
         self.session.count_inputs(inputs)
         yield
+
+
+def _count_experts(export: Export) -> int:
+    return sum(len(layer.counts) for layer in export.expert_loads or ())
 
 
 def _callbacks_after(callback: object, callbacks: list[Any]) -> list[Any]:

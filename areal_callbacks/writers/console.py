@@ -13,6 +13,7 @@ from tabulate import tabulate
 
 from areal_callbacks.core.file_names import METRICS_FILE, REPORT_FILE, TENSORBOARD_FOLDER
 from areal_callbacks.core.names import DEAD_EXPERTS, MAX_OVER_IDEAL_MAX, MAX_OVER_IDEAL_MEAN, WORST_LAYER
+from areal_callbacks.writers.console_line import UNKNOWN
 
 if TYPE_CHECKING:
     from areal_callbacks.core.expert_loads import LayerLoads
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 
+_NEVER_MISSING = (
+    "train_perf/tokens",
+    "train_perf/tokens_per_second",
+    "train_perf/estimated_flops_per_second",
+    "train_perf/mfu",
+)
+"""Where training was measured but not this, one word says so."""
 _FILES = (METRICS_FILE, REPORT_FILE, TENSORBOARD_FOLDER)
 _WORST_LAYERS = 3
 _MOST_DIGITS = 20
@@ -93,7 +101,9 @@ def summarise(export: Export) -> str:
 
 def _list_highlights(metrics: Mapping[str, float]) -> Iterator[tuple[str, str]]:
     for key, text in _HIGHLIGHTS.items():
-        if key in metrics:
+        if key in _NEVER_MISSING and key not in metrics and "train_perf/seconds" in metrics:
+            yield key, UNKNOWN
+        elif key in metrics:
             value = float(metrics[key])
             shown = text(value) if math.isfinite(value) else str(value)
             yield key, shown if len(shown) <= _MOST_DIGITS else f"{value:.6g}"

@@ -102,7 +102,7 @@ SICKNESSES: dict[str, tuple[Callable[[Simulation, int], None], int]] = {
     "starved_experts": (starve_experts, 8),
     "silent_layer": (silence_a_layer, 5),
     "throughput_drop": (slow_down, 10),
-    "straggler": (slow_a_rank, 14),
+    "straggler": (slow_a_rank, 18),
     "data_wait": (wait_for_data, 8),
     "optimizer_share": (slow_the_optimizer, 8),
     "skipped_steps": (skip_steps, 8),

@@ -80,6 +80,14 @@ def test_numbers_are_for_people() -> None:
     }
 
 
+def test_one_word_where_tokens_flops_or_their_peak_are_unknown() -> None:
+    metrics = {"train_perf/seconds": 1.5, "train_perf/tokens": 7.0, "train_perf/tokens_per_second": 4.7}
+    told = rows(summarise(Export(1, metrics)))
+    assert told["train_perf/mfu"] == told["train_perf/estimated_flops_per_second"] == "unknown"
+    assert rows(summarise(Export(1, {"train_perf/seconds": 1.5})))["train_perf/tokens"] == "unknown"
+    assert "unknown" not in summarise(Export(1, {"loss": 1.0}))
+
+
 def test_the_three_most_imbalanced_layers_are_listed() -> None:
     loads = ExpertLoads((layer("", 0, 5, 5), layer("", 1, 10, 0), layer("", 2, 1, 3), layer("encoder", 0, 2, 3)))
     lines = summarise(Export(1, {}, loads)).splitlines()[-3:]
