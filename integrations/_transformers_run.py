@@ -166,7 +166,8 @@ class TransformersRun(Observer):
     def _around_train_end(self, *args: Any, **kwargs: Any) -> Generator[None]:
         """Before any callback: some end their tracker's run then, which the report is handed to."""
         self.detach()
-        yield
+        with self.session.late_records():
+            yield
 
     def _around_log(
         self,

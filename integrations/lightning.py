@@ -79,7 +79,8 @@ class AReaLMetricsCallback(Callback):
             run.batch_ended(pl_module)
 
     @guarded_entry
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """After every ``on_train_end``: what others record there belongs to this training."""
         for run in self._runs_of(trainer):
             self._saved = run.finish() or {}
         self._forget()

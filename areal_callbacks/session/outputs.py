@@ -48,6 +48,13 @@ class Outputs:
             self._publisher = self._publisher or self._make(dataclasses.replace(self._run, resumes=self.resumes))
             self._publisher.publish(export)
 
+    def append(self, export: Export) -> None:
+        """Add a row to metrics.jsonl after :meth:`close`; the report that was built then does not have it."""
+        writer = JsonlWriter()
+        writer.reopen(self._run)
+        writer.write(export)
+        writer.close()
+
     def close(self) -> None:
         """Flush and close the writers."""
         self._closed = True

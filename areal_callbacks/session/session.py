@@ -26,6 +26,7 @@ from areal_callbacks.report.shown import Report, show_report
 from areal_callbacks.safety.door import attempt, guarded_entry
 from areal_callbacks.session import open_sessions
 from areal_callbacks.session.exporter import Exporter
+from areal_callbacks.session.late_records import LateRecords
 from areal_callbacks.session.observation import Observation
 from areal_callbacks.session.outputs import Outputs
 from areal_callbacks.session.selection import make_selection
@@ -260,6 +261,10 @@ class MetricsSession(StepEvents):
                 self._observation.detach()
             finally:
                 self._outputs.close()
+
+    def late_records(self) -> LateRecords:
+        """Around the host's last events, after :meth:`close`."""
+        return LateRecords(self._exporter, self._outputs, self.topology, self._last_step)
 
     def __enter__(self) -> Self:
         return self

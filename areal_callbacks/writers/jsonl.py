@@ -49,6 +49,10 @@ class JsonlWriter:
         self._file = LineFile(run.output_dir / METRICS_FILE, lambda: _encode_lines([line]), end_last_line)
         self._file.append(b"")
 
+    def reopen(self, run: Run) -> None:
+        """Go on with the part of the file that :meth:`open` began."""
+        self._file = LineFile(run.output_dir / METRICS_FILE, lambda: b"", end_last_line)
+
     def write(self, export: Export) -> None:
         """One ``metrics`` line and a line per (stack, number of experts)."""
         metrics = _select_numbers({**export.host, **export.metrics})
