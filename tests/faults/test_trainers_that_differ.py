@@ -135,5 +135,5 @@ TRAINERS: dict[str, Callable[..., list[float]]] = {"transformers": transformers,
 @faults(ROWS)
 def test_both_ranks_end_with_the_same_parameters(case, ranks, tmp_path):
     host, _, what = case.partition("-")
-    expected = ranks.run(TRAINERS[host], str(tmp_path / "without"), what, False, timeout=60)
-    assert ranks.run(TRAINERS[host], str(tmp_path / "with"), what, True, timeout=60) == expected
+    expected = ranks.run(TRAINERS[host], str(tmp_path / "without"), what, False)
+    assert ranks.run(TRAINERS[host], str(tmp_path / "with"), what, True) == expected

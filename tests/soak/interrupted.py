@@ -51,7 +51,7 @@ def loop(folder: Path, steps: int, *, measure: bool) -> torch.nn.Module:
         done += 1
         if metrics is not None:
             metrics.end()
-            if done % EVERY == 0:
+            if done % EVERY == 0 or _asked:
                 metrics.export(done)
         if done % SAVES == 0 or _asked:
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "done": done}

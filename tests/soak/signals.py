@@ -150,5 +150,5 @@ class _Measured:
         for name, expected in self._expected.weights.items():
             torch.testing.assert_close(weights[name], expected, rtol=0, atol=TOLERANCE[self._expected.host])
         history = read_history(self._folder / "metrics.jsonl", "")
-        assert history.steps == list(range(EVERY, STEPS[self._expected.host] + 1, EVERY))
+        assert set(range(EVERY, STEPS[self._expected.host] + 1, EVERY)) <= set(history.steps)
         assert sum(history.series["train_perf/tokens"].values) == self._expected.totals[-1]
