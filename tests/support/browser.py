@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
@@ -119,8 +120,16 @@ class Browser:
         return Image.open(io.BytesIO(base64.b64decode(element.screenshot_as_base64))).convert("RGB")
 
     def wait(self, condition: Callable[[], Any], seconds: float = 20) -> Any:
+        """What ``condition`` returns once it is true; of a page that is just drawn anew it is false."""
+
+        def judge() -> Any:
+            try:
+                return condition()
+            except StaleElementReferenceException:
+                return None
+
         deadline = time.monotonic() + seconds
-        while not (value := condition()):
+        while not (value := judge()):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not within {seconds} s; console: {self.errors()}")
             time.sleep(0.02)

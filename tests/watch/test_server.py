@@ -44,8 +44,8 @@ def test_the_page_follows_the_run(browser: Browser, folder: Path, address: str) 
     browser.wait(lambda: "nothing recorded" in browser.text(".facts"))
     write(folder, 1, 8)
     browser.wait(lambda: "steps 1–8" in browser.text(".facts"))
-    assert read_legend(browser, "Throughput")["tokens/s"] == "1,008 tok/s"
-    assert browser.text(".step") == "8"
+    browser.wait(lambda: read_legend(browser, "Throughput")["tokens/s"] == "1,008 tok/s")
+    browser.wait(lambda: browser.text(".step") == "8")
     browser.wait(lambda: "live, updated" in browser.text(".live"))
     marker = "document.querySelector('[aria-label=\"Throughput\"] .uplot').dataset.kept"
     browser.run(f"{marker} = 'yes'")
