@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from areal_callbacks.topology import Topology
+from areal_callbacks.writers.report_guests import MlflowRun
 from areal_callbacks.writers.tracker_runs import HostRun
 from areal_callbacks.writers.trackers import make_guests
 
@@ -26,7 +27,12 @@ except ImportError:
 
 __all__ = ["Callback", "LightningModule", "Trainer", "fabric_wrappers", "guests_of", "topology_of"]
 
-_LOGGERS = {"WandbLogger": "wandb", "TensorBoardLogger": "tensorboard"}
+_LOGGERS = {
+    "WandbLogger": "wandb",
+    "TensorBoardLogger": "tensorboard",
+    "MLFlowLogger": "mlflow",
+    "CometLogger": "comet_ml",
+}
 
 
 def topology_of(strategy: Any) -> Topology:
@@ -38,9 +44,14 @@ def topology_of(strategy: Any) -> Topology:
 def guests_of(loggers: Iterable[Any], config: MetricsConfig) -> list[MetricWriter]:
     """What a row of scalars cannot carry, into the loggers' own runs, which exist on the main process only."""
     runs = [
-        (tracker, HostRun(functools.partial(getattr, logger, "experiment"), step_key="trainer/global_step"))
+        (tracker, HostRun(functools.partial(_find_run, logger, tracker), step_key="trainer/global_step"))
         for logger in loggers
         for name, tracker in _LOGGERS.items()
         if any(cls.__name__ == name for cls in type(logger).__mro__)
     ]
     return make_guests(runs, config.moe_balance)
+
+
+def _find_run(logger: Any, tracker: str) -> Any:
+    """The client's object of the logger's run; an MLFlowLogger has a client for all runs, and the number of its own."""
+    return MlflowRun(logger.experiment, logger.run_id) if tracker == "mlflow" else logger.experiment

@@ -19,6 +19,8 @@ _CALLBACKS = {
     "tensorboard": integration_utils.TensorBoardCallback,
     "swanlab": integration_utils.SwanLabCallback,
     "trackio": integration_utils.TrackioCallback,
+    "mlflow": integration_utils.MLflowCallback,
+    "comet_ml": integration_utils.CometCallback,
 }
 
 

@@ -13,7 +13,9 @@ import click
 
 from areal_callbacks import __version__
 
-COMMANDS = ("run", "demo", "launch", "report", "check", "watch", "inspect", "flops", "verify", "wandb-charts")
+COMMANDS = (
+    "run", "demo", "launch", "report", "check", "watch", "inspect", "flops", "verify", "wandb-charts", "wandb-workspace",
+)
 
 
 class _LazyGroup(click.Group):

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from areal_callbacks.config import MoEBalanceConfig, StatsLoggerConfig
+from areal_callbacks.writers.report_guests import CometGuest, MlflowGuest
 from areal_callbacks.writers.swanlab import SwanlabGuest, SwanlabWriter
 from areal_callbacks.writers.tensorboard import TensorBoardGuest, TensorBoardWriter
 from areal_callbacks.writers.trackio import TrackioGuest, TrackioWriter
@@ -27,21 +28,24 @@ class Tracker(NamedTuple):
     """What this package has for a tracker.
 
     Attributes:
-        writer: makes the writer of a run of our own from the tracker's section of the configuration.
         guest: makes the guest in a host's run.
+        writer: makes the writer of a run of our own from the tracker's section of the configuration; None: there are
+            guests only.
         off: the setting of the section, key and value, that switches the tracker off.
     """
 
-    writer: Callable[[Any, MoEBalanceConfig], MetricWriter]
     guest: Callable[[HostRun, MoEBalanceConfig], MetricWriter]
+    writer: Callable[[Any, MoEBalanceConfig], MetricWriter] | None = None
     off: tuple[str, Any] | None = None
 
 
 TRACKERS: Mapping[str, Tracker] = {
-    "wandb": Tracker(WandbWriter, WandbGuest, off=("mode", "disabled")),
-    "swanlab": Tracker(SwanlabWriter, SwanlabGuest, off=("mode", "disabled")),
-    "trackio": Tracker(TrackioWriter, TrackioGuest, off=("mode", "disabled")),
-    "tensorboard": Tracker(TensorBoardWriter, TensorBoardGuest, off=("path", None)),
+    "wandb": Tracker(WandbGuest, WandbWriter, off=("mode", "disabled")),
+    "swanlab": Tracker(SwanlabGuest, SwanlabWriter, off=("mode", "disabled")),
+    "trackio": Tracker(TrackioGuest, TrackioWriter, off=("mode", "disabled")),
+    "tensorboard": Tracker(TensorBoardGuest, TensorBoardWriter, off=("path", None)),
+    "mlflow": Tracker(MlflowGuest),
+    "comet_ml": Tracker(CometGuest),
 }
 
 
@@ -61,11 +65,11 @@ def make_writers(config: StatsLoggerConfig | None, balance: MoEBalanceConfig) ->
         return []
     if balance.per_expert_scalars == "auto":
         balance = replace(balance, per_expert_scalars=config.per_expert_scalars)
-    sections = {name: getattr(config, name) for name in TRACKERS}
+    sections = [(kind, getattr(config, name)) for name, kind in TRACKERS.items() if kind.writer is not None]
     return [
-        TRACKERS[name].writer(_name_run(section, config), balance)
-        for name, section in sections.items()
-        if section is not None and not _is_off(section, TRACKERS[name].off)
+        kind.writer(_name_run(section, config), balance)
+        for kind, section in sections
+        if kind.writer is not None and section is not None and not _is_off(section, kind.off)
     ]
 
 

@@ -57,7 +57,9 @@ class TrackerConformance:
         return metrics
 
     def make_writer(self, folder: Path, **balance: Any) -> MetricWriter:
-        return TRACKERS[self.name].writer(self.section(folder), MoEBalanceConfig(**balance))
+        writer = TRACKERS[self.name].writer
+        assert writer is not None
+        return writer(self.section(folder), MoEBalanceConfig(**balance))
 
     def make_guest(self, host: HostRun, **balance: Any) -> MetricWriter:
         return TRACKERS[self.name].guest(host, MoEBalanceConfig(**balance))

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from lightning.pytorch import LightningModule
 from lightning.pytorch import Trainer as LightningTrainer
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 from support.readback import (
@@ -26,8 +24,8 @@ from support.readback import (
     wandb_rows,
     wandb_table,
 )
-from support.tiny_trainer import EXPERTS, LAYERS, Sequences, make_trainer, moe_model
-from torch import Tensor
+from support.report_guest_module import Module
+from support.tiny_trainer import EXPERTS, LAYERS, Sequences, make_trainer
 from torch.utils.data import DataLoader
 
 from areal_callbacks.integrations.lightning import AReaLMetricsCallback as LightningCallback
@@ -134,20 +132,6 @@ def test_a_transformers_run_keeps_ten_of_ten_rows_in_every_tracker(
             share = row["moe_balance/layer_1/expert_2/load_percent"]
             assert share == pytest.approx(100 * expected[1, 2] / expected[1].sum())
     assert_images(offline_trackers / "tb", {step: metrics[step] for step in counts})
-
-
-class Module(LightningModule):
-    def __init__(self) -> None:
-        super().__init__()
-        self.model = moe_model()
-
-    def training_step(self, batch: dict[str, Tensor], index: int) -> Tensor:
-        loss = self.model(**batch).loss
-        self.log("loss", loss)
-        return loss
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 def test_a_lightning_run_keeps_ten_of_ten_rows(offline_trackers: Path) -> None:

@@ -14,7 +14,7 @@ from areal_callbacks.integrations._transformers_guests import guests_of
 from areal_callbacks.integrations.transformers import AReaLMetricsCallback
 from areal_callbacks.writers.base import MetricWriter
 
-TRACKERS = ["WandbCallback", "TensorBoardCallback", "SwanLabCallback", "TrackioCallback"]
+TRACKERS = ["WandbCallback", "TensorBoardCallback", "SwanLabCallback", "TrackioCallback", "MLflowCallback"]
 
 
 @pytest.mark.parametrize("names", [[], ["TensorBoardCallback"], TRACKERS], ids=["none", "one", "all"])
