@@ -14,7 +14,17 @@ import click
 from areal_callbacks import __version__
 
 COMMANDS = (
-    "run", "demo", "launch", "report", "check", "watch", "inspect", "flops", "verify", "wandb-charts", "wandb-workspace",
+    "run",
+    "demo",
+    "launch",
+    "report",
+    "check",
+    "watch",
+    "inspect",
+    "flops",
+    "verify",
+    "wandb-charts",
+    "wandb-workspace",
 )
 
 

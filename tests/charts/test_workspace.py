@@ -19,17 +19,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def view() -> dict[str, Any]:
-    arguments = [
-        "wandb-workspace",
-        "--entity",
-        "team",
-        "--project",
-        "moe",
-        "--x",
-        "train_perf/total_tokens",
-        "--dry-run",
-    ]
-    result = CliRunner().invoke(main, arguments)
+    place = ["--entity", "team", "--project", "moe"]
+    result = CliRunner().invoke(main, ["wandb-workspace", *place, "--x", "train_perf/total_tokens", "--dry-run"])
     assert result.exit_code == 0, result.output
     return dict(json.loads(result.output))
 
@@ -96,8 +87,6 @@ def test_the_charts_of_experts_go_through_the_steps_of_the_table(view: dict[str,
         (field,) = config["userQuery"]["queryFields"]
         assert field["fields"][0]["name"] == "historyTable"
         assert field["fields"][0]["args"] == [{"name": "tableKey", "value": "moe_balance/expert_loads"}]
-        placeholders = re.findall(
-            r"\$\{field:([a-z_]+)",
-            (ROOT / "areal_callbacks" / "charts" / f"{config['panelDefId'][5:]}.json").read_text(),
-        )
+        source = ROOT / "areal_callbacks" / "charts" / f"{config['panelDefId'].removeprefix('team/')}.json"
+        placeholders = re.findall(r"\$\{field:([a-z_]+)", source.read_text())
         assert set(placeholders) <= set(config["fieldSettings"])

@@ -1,6 +1,6 @@
-"""A training whose host logs to MLflow, in a process of its own: these clients change others' modules and threads.
+"""A training whose host logs to MLflow or Comet, in a process of its own: their clients change other modules.
 
-python -m support.report_guest_runs transformers|lightning FOLDER
+python -m support.report_guest_runs transformers|lightning|comet FOLDER
 """
 
 from __future__ import annotations
@@ -11,13 +11,22 @@ from pathlib import Path
 STEPS = 4
 
 
-def train_with_transformers(folder: Path) -> None:
+def train_with_transformers(folder: Path, tracker: str = "mlflow") -> None:
     from support.tiny_trainer import Sequences, make_trainer
 
     from areal_callbacks.integrations.transformers import AReaLMetricsCallback
 
     callbacks = [AReaLMetricsCallback(output_dir=folder / "ours")]
-    make_trainer(folder / "out", callbacks=callbacks, data=Sequences(4 * STEPS), report_to=["mlflow"]).train()
+    make_trainer(folder / "out", callbacks=callbacks, data=Sequences(4 * STEPS), report_to=[tracker]).train()
+
+
+def train_with_comet(folder: Path) -> None:
+    import comet_ml  # it insists on being the first
+
+    train_with_transformers(folder, "comet_ml")
+    experiment = comet_ml.get_running_experiment()
+    assert experiment is not None, "the host's own to end"
+    experiment.end()
 
 
 def train_with_lightning(folder: Path) -> None:
@@ -43,4 +52,5 @@ def train_with_lightning(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"transformers": train_with_transformers, "lightning": train_with_lightning}[sys.argv[1]](Path(sys.argv[2]))
+    trainings = {"transformers": train_with_transformers, "lightning": train_with_lightning, "comet": train_with_comet}
+    trainings[sys.argv[1]](Path(sys.argv[2]))
