@@ -21,8 +21,8 @@ import torch
 import torch.distributed as dist
 from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.rerun_state_machine import RerunDataIterator
-from megatron.core.transformer.moe.router import TopKRouter
 from support.megatron_cpu import pretend_cuda
+from support.megatron_recount import MegatronRecount
 from support.reports import collect_messages
 from support.tiny_megatron import Layout, Training, batches, build, forward_step, parallel
 
@@ -37,11 +37,12 @@ pretend_cuda()
 
 
 def train(group: Any, layout: dict[str, Any], steps: int = 2, **options: Any) -> dict[str, Any]:
-    """Train a layout for some steps, with an export after each, and recount its routing independently."""
+    """Train a layout for some steps, with an export after each, and recount it independently."""
     with parallel(Layout(**layout)), tempfile.TemporaryDirectory() as folder, collect_messages() as messages:
         training = build(Layout(**layout))
         options = {"output_dir": folder, "report": False, **options}
-        with megatron.attach(training.chunks, training.optimizer, **options) as metrics, _recount(training) as routed:
+        recount = MegatronRecount(training.chunks, training.layout.layers, training.config.num_moe_experts or 1)
+        with megatron.attach(training.chunks, training.optimizer, **options) as metrics, recount:
             exports, collectives, recounts = [], [], []
             for step in range(steps):
                 with metrics.step():
@@ -49,7 +50,7 @@ def train(group: Any, layout: dict[str, Any], steps: int = 2, **options: Any) ->
                 with _collectives() as count:
                     exports.append(_plain(metrics.export(step + 1)))
                 collectives.append(count())
-                recounts.append(routed())
+                recounts.append(recount.take()._asdict())
             topology = metrics.topology
         return {
             "exports": exports,
@@ -81,43 +82,6 @@ def _collectives() -> Iterator[Callable[[], int]]:
     world: Any = dist.group.WORLD
     before = world._get_sequence_number_for_group()
     yield lambda: world._get_sequence_number_for_group() - before
-
-
-@contextlib.contextmanager
-def _recount(training: Training) -> Iterator[Callable[[], dict[int, list[int]]]]:
-    """Routing maps summed by hooks of our own and the stateless rule, reduced by a reduction of our own.
-
-    Tensor-parallel ranks hold different tokens here (sequence parallelism), so that every rank counts.
-    """
-    seen: dict[int, torch.Tensor] = {}
-
-    def count(router: Any, args: Any, output: Any) -> None:
-        inside_backward = torch._C._current_graph_task_id() != -1
-        if inside_backward and not torch._C._current_autograd_node().name().endswith("CheckpointFunctionBackward"):
-            return
-        if torch.is_grad_enabled() and router.training:
-            seen[router.layer_number - 1] = seen.get(router.layer_number - 1, 0) + output[1].long().sum(0)
-
-    routers = [
-        module
-        for chunk in training.chunks
-        for name, module in chunk.named_modules()
-        if isinstance(module, TopKRouter) and "mtp" not in name
-    ]
-    handles = [router.register_forward_hook(count) for router in routers]
-
-    def take() -> dict[int, list[int]]:
-        layers = training.layout.layers
-        table = torch.zeros(layers, training.config.num_moe_experts or 1, dtype=torch.int64)
-        for layer, counts in seen.items():
-            table[layer] += counts
-        seen.clear()
-        dist.all_reduce(table)
-        return {layer: row for layer, row in enumerate(table.tolist()) if any(row)}
-
-    yield take
-    for handle in handles:
-        handle.remove()
 
 
 def _left(training: Training) -> dict[str, Any]:

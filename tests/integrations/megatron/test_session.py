@@ -132,7 +132,9 @@ def test_layout(measured: Measure, name: str) -> None:
         assert 0 < metrics["timeperf/optimizer_step"] < metrics["train_perf/seconds"]
         flops = case.replicas * SEQUENCES * flops_of_a_sequence(len(case.sparse))
         assert metrics["train_perf/estimated_flops"] == flops
-        assert loads == {("", layer): counts for layer, counts in ranks[0]["recounts"][step].items()}
+        recount = ranks[0]["recounts"][step]
+        assert metrics["train_perf/tokens"] == recount["tokens"]
+        assert loads == {("", layer): counts for layer, counts in recount["routed"].items()}
         assert [layer for _, layer in loads] == list(case.sparse)
         for (_, layer), counts in loads.items():
             assert case.routed is None or sum(counts) == case.replicas * case.routed
