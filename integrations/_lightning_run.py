@@ -39,7 +39,7 @@ class LightningRun(Observer):
             guests=attempt("lightning:guests", "no tables in the loggers", guests_of, trainer.loggers, config) or (),
         )
         self.trainer = trainer
-        self._events = LoggingEvents(self.session)
+        self._events = LoggingEvents(self.session, steps=_log_step(trainer))
         self._patches = Patches(self.family)
         self._batches = 0
         self._due_at: int | None = None
@@ -99,7 +99,7 @@ class LightningRun(Observer):
         """A batch was trained; an export is due where Lightning writes a row now. Collective then."""
         self.session.end()
         self._batches += 1
-        if _logs_now(self.trainer, module) and self._events.reached(self._batches):
+        if _logs_now(self.trainer, module) and self._events.reached(self._batches, _log_step(self.trainer) + 1):
             self._due_at = _log_step(self.trainer)
 
     @guarded

@@ -35,7 +35,7 @@ class AReaLMetricsCallback(TrainerCallback, ExportableState):
     and every ``report_to`` tracker, and in ``<output_dir>/areal_metrics/metrics.jsonl`` with the expert counts.
 
     Training time runs from ``on_step_begin`` to ``on_step_end``: batch transfer, forward, backward, optimizer. Ranks
-    meet for an export at the ``every``-th logging event, before a checkpoint is saved, and at the end.
+    meet for an export at the first logging event after ``every`` steps, before a checkpoint is saved, and at the end.
 
     Args:
         config: a :class:`MetricsConfig`, a mapping of its keys or the path of a YAML file.

@@ -78,7 +78,7 @@ class MetricsConfig(Section):
         moe_balance: routed loads; a bool or a mapping turns into the section.
         flops: estimated FLOPs and their rates.
         ppo: PPO diagnostics, where the host gives their inputs.
-        every: logging events of the host between two exports.
+        every: optimizer steps from one export to the next, at least; it joins the next row that the host logs.
         resume_totals: restore the cumulative counters from the host's checkpoint.
         output_dir: folder of metrics.jsonl and the report; None: beside the host's output.
         report: write report.html at the end, and perhaps now and then before.

@@ -85,25 +85,32 @@ class Schedule:
 
 
 class LoggingEvents(Schedule):
-    """For hosts that log at moments which all their ranks reach: reduces at every ``every``-th of them.
+    """For hosts that log at moments which all their ranks reach: reduces at the first of them after ``every`` steps.
 
     Used by Transformers, Lightning and Megatron. The numbers join the row that the host logs next.
+
+    Args:
+        session: the run.
+        progress: what the host had reached when it began.
+        steps: the optimizer steps that it had made, if progress is not counted in them.
     """
 
-    def __init__(self, session: MetricsSession, progress: int = 0) -> None:
+    def __init__(self, session: MetricsSession, progress: int = 0, steps: int | None = None) -> None:
         super().__init__(session, progress)
-        self._events = 0
+        self._steps = progress if steps is None else steps  # at the last export
         self._is_due = False
 
-    def reached(self, progress: int) -> bool:
+    def reached(self, progress: int, steps: int | None = None) -> bool:
         """The host is about to log a row; says whether our numbers are due in it. Collective if they are.
 
         Args:
             progress: how far training is, as the host counts it.
+            steps: its optimizer steps so far, if progress is not counted in them; equal on all ranks.
         """
-        self._events += 1
-        if self._events % self.session.config.every:
+        steps, every = progress if steps is None else steps, self.session.config.every
+        if every > 1 and steps - self._steps < every:
             return False
+        self._steps = steps
         self.reduce(progress)
         self._is_due = True
         return True

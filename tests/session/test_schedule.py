@@ -42,6 +42,14 @@ def test_every_second_event_takes_what_came_since_the_last_one(tmp_path: Path) -
     ]
 
 
+def test_steps_between_exports_are_counted_whatever_the_rows_are(tmp_path: Path) -> None:
+    with open_session(tmp_path, every=10) as session:
+        events = LoggingEvents(session, 7)
+        assert [step for step in (8, 12, 16, 17, 26, 27, 40, 41, 50) if events.reached(step)] == [17, 27, 40, 50]
+        batches = LoggingEvents(session, 0, steps=100)
+        assert [batch for batch in range(4, 60, 4) if batches.reached(batch, 100 + batch // 2)] == [20, 40]
+
+
 def test_a_row_that_no_event_announced_takes_nothing(tmp_path: Path) -> None:
     with open_session(tmp_path) as session:
         events = LoggingEvents(session)
