@@ -1,6 +1,6 @@
 """What an export costs as ranks multiply: every rank's own code over a simulated process group, 8 to 16,384 ranks.
 
-    python benchmarks/bench_scale.py [ranks ...]
+    python benchmarks/bench_scale.py [ranks ...] [scenario ...]
 
 The group compares, combines and counts what the ranks hand over, and takes no time of its own. CPU is the thread time
 of one rank's code in an export, without the collectives. Memory is the peak of one rank's export, run again alone,
@@ -19,7 +19,7 @@ import gc
 import statistics
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,9 +121,12 @@ def peak_of_tensors(profiler: torch.profiler.profile) -> int:
     return peak
 
 
-def rows_of(ranks: int) -> Iterator[tuple[Any, ...]]:
-    """Every scenario on a world of this size."""
-    for name, families in (("equal", equal), ("pipeline", pipeline), ("rare names", rare_names)):
+SCENARIOS: dict[str, Callable[[int], Families]] = {"equal": equal, "pipeline": pipeline, "rare names": rare_names}
+
+
+def rows_of(ranks: int, scenarios: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Scenarios on a world of this size."""
+    for name, families in ((name, SCENARIOS[name]) for name in scenarios):
         world = SimulatedWorld(ranks)
         first = measure(world, families, 6 if families is rare_names and ranks > 2048 else None)
         memory = max(memory_of_first(world, families, rank) for rank in {0, len(world.groups) - 1})
@@ -151,8 +154,10 @@ def print_layouts(count: int, world: int) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     table = []
-    for ranks in map(int, sys.argv[1:] or WORLDS):
-        for row in rows_of(ranks):
+    worlds = [int(argument) for argument in sys.argv[1:] if argument.isdigit()] or WORLDS
+    scenarios = [argument for argument in sys.argv[1:] if not argument.isdigit()] or [*SCENARIOS]
+    for ranks in worlds:
+        for row in rows_of(ranks, scenarios):
             table.append(row)
             print(*row, flush=True)
     print(tabulate(table, HEADERS, floatfmt=("d", "", "d", ".1f", ".2f", ".2f", ".2f"), missingval="–"), end="\n\n")

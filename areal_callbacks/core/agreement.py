@@ -10,7 +10,6 @@ its latency grows with the logarithm of the number of ranks.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -117,16 +116,15 @@ def _report_left_out(schemas: int, names: Schema) -> None:
 
 def _owners(wanted: Schema, ranks: Ranks) -> list[int]:
     """The rank that sends each distinct schema, in the order in which they are sent."""
-    hashes = [_NOTHING] * dist.get_world_size(ranks.group)
+    size = dist.get_world_size(ranks.group)
+    hashes = torch.full((size,), _NOTHING, dtype=torch.float64, device="cpu")
     if wanted:
         hashes[dist.get_rank(ranks.group)] = wanted.identity
-    gathered = ranks.maximum(_numbers(hashes)).tolist()
-    first: dict[float, int] = {}
-    for rank, value in enumerate(gathered):
-        first.setdefault(value, rank)
-    common = Counter(gathered)
-    common.pop(_NOTHING, None)
-    return [first[value] for value in sorted(common, key=lambda value: (-common[value], value))]
+    values, schema_of, counts = torch.unique(ranks.maximum(hashes), return_inverse=True, return_counts=True)
+    first = torch.full_like(counts, size).scatter_reduce(0, schema_of, torch.arange(size, device="cpu"), "amin")
+    order = counts.argsort(descending=True, stable=True)
+    owners: list[int] = first[order][values[order] != _NOTHING].tolist()
+    return owners
 
 
 def _within_limit(sizes: Iterable[int]) -> Iterator[int]:
