@@ -24,6 +24,10 @@ def command(path: str, as_json: bool) -> None:
 
     PATH is a metrics.jsonl, its folder, or a host's output folder that has an areal_metrics folder. A run may still be
     going on. Exit code 2: it cannot be read.
+
+    \b
+    Example:
+      areal-callbacks check outputs/new --json
     """
     try:
         history = read_history(find_metrics(path), path)

@@ -27,7 +27,7 @@ run_script(script)
 def command(arguments: tuple[str, ...]) -> None:
     """Train a small mixture-of-experts model and show its metrics (about a minute, no network).
 
-    The same as ``python examples/hf_trainer_moe.py``, whose options it takes and whose exit code it returns.
+    The same as `python examples/hf_trainer_moe.py`, whose options it takes and whose exit code it returns.
     """
     missing = [name for name in _NEEDS if importlib.util.find_spec(name) is None]
     if missing:

@@ -38,6 +38,10 @@ def command(model_or_config: str, lengths: tuple[int, ...], complete: bool, as_j
 
     MODEL_OR_CONFIG is a folder with a config.json, a JSON file, or a model type such as qwen3_moe with the default
     dimensions that transformers gives it.
+
+    \b
+    Example:
+      areal-callbacks flops models/mine/config.json --length 4096 --length 32768
     """
     config = _read(model_or_config, complete=complete)
     try:

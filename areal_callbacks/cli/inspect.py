@@ -28,6 +28,10 @@ def command(model_or_config: str) -> None:
 
     MODEL_OR_CONFIG is a folder with a config.json, a JSON file, or a model type such as qwen3_moe with the default
     dimensions that transformers gives it. The model is built without memory for its weights.
+
+    \b
+    Example:
+      areal-callbacks inspect qwen3_moe
     """
     config = _read(model_or_config)
     model = _build_without_weights(config)

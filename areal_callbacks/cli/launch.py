@@ -19,20 +19,24 @@ from areal_callbacks.config import MetricsConfig
 from areal_callbacks.config.files import Layer, expect_mapping, read_environment, read_yaml
 
 SECTION = "areal_callbacks"
-_DESCRIPTION = (
-    f"accelerate launch with metrics. They are configured by a section `{SECTION}:` in the Accelerate config, or by "
-    "the same keys in a file of their own: --areal_config metrics.yaml, before the script (plain accelerate commands "
-    "reject a config with an unknown section). Everything else is passed to accelerate launch unchanged:"
-)
 
 
 @click.command(
     "launch",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []},
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(arguments: tuple[str, ...]) -> None:
-    """Run accelerate launch with the metrics of a section in its config."""
+    """Run accelerate launch with the metrics of a section in its config.
+
+    The section is `areal_callbacks:` in the Accelerate config, which plain accelerate commands reject; or its keys are
+    in a file of their own: --areal_config FILE, before the script. Everything else goes to accelerate launch
+    unchanged: `accelerate launch --help` lists it.
+
+    \b
+    Example:
+      areal-callbacks launch --config_file accelerate.yaml train.py --its-own flags
+    """
     from areal_callbacks.run.environment import observed_processes
 
     options = parse_options(list(arguments))
@@ -50,16 +54,22 @@ def command(arguments: tuple[str, ...]) -> None:
 
 
 def parse_options(arguments: list[str]) -> Any:
-    """Accelerate's own parser, so that options and script are told apart as it does, with one option of ours."""
+    """Options and script told apart as Accelerate does."""
+    parser = build_parser()
+    sys.argv = ["accelerate", "launch", *arguments]  # the parser looks there
+    return parser.parse_args(arguments)
+
+
+def build_parser() -> Any:
+    """Accelerate's own parser, with one option of ours."""
     try:
         from accelerate.commands.launch import launch_command_parser
     except ImportError as error:
         raise click.ClickException(f"{error}: pip install 'areal-callbacks[accelerate]'") from error
-    sys.argv = ["accelerate", "launch", *arguments]  # its help looks there
     parser = launch_command_parser()
-    parser.prog, parser.description = "areal-callbacks launch", _DESCRIPTION
+    parser.prog = "areal-callbacks launch"
     parser.add_argument("--areal_config", default=None, help=f"A YAML file with the keys of the section {SECTION}.")
-    return parser.parse_args(arguments)
+    return parser
 
 
 def read_accelerate_config(given: str | None, *, cpu: bool) -> tuple[dict[str, Any], str]:

@@ -27,6 +27,10 @@ def command(
 
     PATH is a metrics.jsonl, its folder, or a host's output folder that has an areal_metrics folder. Several are
     compared in one report.
+
+    \b
+    Example:
+      areal-callbacks report outputs/base outputs/new --name base --name new --open
     """
     try:
         report = show_report(*paths, output=output, names=names or None, every_training=every_training)

@@ -31,10 +31,12 @@ def _add_switches(command: Any) -> Any:
 def command(config: str | None, words: tuple[str, ...], **options: Any) -> None:
     """Run a command and measure the training that it starts.
 
-    areal-callbacks run --every 10 -- trl sft --config sft.yaml
-
     Every Python process below the command observes the trainers that it makes: Hugging Face, Accelerate, Lightning,
     Fabric, Megatron-LM. Exit code, signals and streams are the command's. If nothing was trained, one line says so.
+
+    \b
+    Example:
+      areal-callbacks run --every 10 -- trl sft --config sft.yaml
     """
     from areal_callbacks.config import MetricsConfig
     from areal_callbacks.run.environment import observed_processes

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 def command(steps: int, as_json: bool, words: tuple[str, ...]) -> None:
     """Run a few steps of a training script and recount them from its operators.
 
-    areal-callbacks verify --steps 3 -- python train.py --its-own flags
-
     Prints tokens, padding, routed assignments and FLOPs, those of the metrics beside the recount. Exit code 0: all
     are equal; 1: some differ; 2: nothing was trained.
+
+    \b
+    Example:
+      areal-callbacks verify --steps 3 -- python train.py --its-own flags
     """
     from areal_callbacks.verify.comparison import compare, differs
     from areal_callbacks.verify.script import run_beside

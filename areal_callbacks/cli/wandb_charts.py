@@ -39,6 +39,10 @@ def command(
     """Register the MoE charts with W&B, print one of them, or recover tables (recover --help).
 
     --layers and --stack say which scalars the chart moe_step_layer_history looks for.
+
+    \b
+    Example:
+      areal-callbacks wandb-charts --entity my-team --layers 48
     """
     if context.invoked_subcommand is not None:
         return
@@ -88,6 +92,10 @@ def recover(source: Path, steps: tuple[int, ...], summary: bool, output: TextIO 
 
     PATH is a metrics.jsonl, its folder, or a host's output folder that has an areal_metrics folder; or a table file
     (*.table.json), or a folder of downloaded artifacts.
+
+    \b
+    Example:
+      areal-callbacks wandb-charts recover outputs/new -o loads.csv
     """
     try:
         known, has_stacks = _survey(source, steps)

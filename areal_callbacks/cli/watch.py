@@ -22,6 +22,10 @@ def command(paths: tuple[str, ...], names: tuple[str, ...], port: int, host: str
 
     PATH is as for `report`; it need not exist yet. Only those who know the printed address see anything, and only this
     machine can reach it unless --host says otherwise. Interrupt with Ctrl+C.
+
+    \b
+    Example:
+      areal-callbacks watch outputs/new --open
     """
     if missing := [name for name in _NEEDS if importlib.util.find_spec(name) is None]:
         raise click.ClickException(f"watch needs {' and '.join(missing)}: pip install 'areal-callbacks[watch]'")

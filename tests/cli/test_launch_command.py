@@ -115,13 +115,11 @@ class TestScripts:
 
 
 class TestUsage:
-    def test_help_is_accelerates_and_ours(self, command):
-        ours, theirs = command("--help"), command("--help", program="accelerate")
-        assert ours.returncode == theirs.returncode == 0
-        assert "--areal_config" in ours.stdout
-        assert "section `areal_callbacks:`" in " ".join(ours.stdout.split())
-        assert set(options_in(theirs.stdout)) <= set(options_in(ours.stdout))
-        assert set(options_in(ours.stdout)) - set(options_in(theirs.stdout)) == {"--areal_config"}
+    def test_options_are_accelerates_and_one_of_ours(self, command):
+        theirs = options_in(command("--help", program="accelerate").stdout)
+        ours = options_in(launch.build_parser().format_help())
+        assert set(ours) - set(theirs) == {"--areal_config"}
+        assert set(theirs) <= set(ours)
 
     def test_without_a_script_it_is_an_error_as_in_accelerate(self, monkeypatch):
         monkeypatch.setattr("sys.argv", ["areal-callbacks"])
