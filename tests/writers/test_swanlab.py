@@ -164,3 +164,20 @@ def test_a_guest_adds_to_the_steps_of_the_host(offline_trackers: Path) -> None:
     assert swanlab_rows(offline_trackers) == {step: {"loss": step / 2} for step in range(1, 11)}
     tokens = {step: chart["series"][0]["data"][0][3] for step, (chart,) in swanlab_charts(offline_trackers).items()}
     assert tokens == {step: step for step in range(1, 11)}
+
+
+def test_a_guest_with_too_many_experts_for_series_has_a_heat_map(
+    offline_trackers: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = swanlab.init(mode="offline", project="p", log_dir=str(offline_trackers))
+    guest = SwanlabGuest(HostRun(), MoEBalanceConfig())
+    guest.open(Run(offline_trackers))
+    guest.write(Export(1, {}, make_loads(np.arange(4 * 32).reshape(4, 32))))
+    host.log({"loss": 1.0}, step=1)
+    guest.close()
+    host.finish()
+    assert swanlab_rows(offline_trackers) == {1: {"loss": 1.0}}
+    ((chart,),) = swanlab_charts(offline_trackers).values()
+    assert len(chart["series"][0]["data"]) == 4 * 32
+    (message,) = messages(caplog)
+    assert message.startswith("256 series, two per expert, are too many for SwanLab")

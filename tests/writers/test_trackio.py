@@ -124,3 +124,23 @@ def test_a_guest_joins_the_rows_of_the_host(offline_trackers: Path) -> None:
     assert all(trackio_image(row).shape == (384, 768, 3) for row in rows)
     assert KEY not in last
     assert not any("ours" in row for row in rows)
+
+
+def test_a_guest_with_too_many_experts_for_series_has_a_picture_and_a_table(
+    offline_trackers: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    import trackio
+
+    trackio.init("many", name="run", embed=False, auto_log_gpu=False, auto_log_cpu=False)
+    guest = TrackioGuest(HostRun(), MoEBalanceConfig())
+    guest.open(Run(offline_trackers))
+    guest.write(Export(1, {}, make_loads(np.arange(4 * 32).reshape(4, 32))))
+    trackio.log({"loss": 1.0})
+    guest.close()
+    trackio.finish()
+    (row,) = trackio_logs("many", "run")
+    assert trackio_image(row).ndim == 3
+    assert "moe_balance/hottest_experts" in row
+    assert not any("/tokens" in key for key in row)
+    (message,) = messages(caplog)
+    assert message.startswith("256 series, two per expert, are too many for Trackio")
