@@ -10,23 +10,26 @@ import torch
 from torch import Tensor
 
 from areal_callbacks import workflow_context
+from areal_callbacks.integrations._trl_methods import (
+    GRPOTrainer,
+    RLOOTrainer,
+    find_end_ids,
+    find_foreign_methods,
+    report_foreign,
+)
 from areal_callbacks.ppo.batch import PolicyBatch
 from areal_callbacks.ppo.clip import Clip
 from areal_callbacks.ppo.diagnostics import PolicyDiagnostics
 from areal_callbacks.ppo.rewards import combine_rewards
 from areal_callbacks.ppo.update import PolicyUpdate
-from areal_callbacks.safety.door import Observer, guarded
+from areal_callbacks.safety.door import Around, Observer, guarded
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.session import MetricsSession
 
-try:
-    from trl import GRPOTrainer, RLOOTrainer
-except ImportError as error:
-    raise ImportError("this integration needs TRL: pip install 'areal-callbacks[trl]'") from error
-
 _VERSIONS = "areal_versions"
 """Added to a generated batch, so that the versions are shuffled and split with it."""
+_GENERATION = "_generate_and_score_completions"
 _GENERATED = ("prompt_mask", "completion_ids", "completion_mask", "advantages")
 _TRAINED = ("completion_mask", "advantages")
 _PPO_LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
@@ -55,14 +58,13 @@ def observe(trainer: Any, session: MetricsSession, patches: Patches) -> None:
     if not isinstance(trainer, GRPOTrainer | RLOOTrainer):
         return
     observer = _PolicyObserver(trainer, session)
-    patches.wrap(trainer, "_generate_and_score_completions", observer.around_generation)
-    if not session.config.ppo.enabled:
-        return
-    patches.wrap(trainer, "_calculate_rewards", observer.around_rewards)
-    if isinstance(trainer, GRPOTrainer):
-        patches.wrap(trainer, "_generate", observer.around_sampling)
-        patches.wrap(trainer, "_compute_loss", observer.around_loss)
-        patches.wrap(trainer, "_get_per_token_logps_and_entropies", observer.around_forward)
+    arounds = observer.arounds()
+    foreign = find_foreign_methods(trainer, arounds)
+    if foreign and session.config.ppo.enabled:
+        report_foreign(trainer, foreign)
+        arounds = {} if _GENERATION in foreign else {_GENERATION: observer.around_generation}
+    for name, around in arounds.items():
+        patches.wrap(trainer, name, around)
 
 
 class _PolicyObserver(Observer):
@@ -80,6 +82,17 @@ class _PolicyObserver(Observer):
         self._seen: set[int] = set()
         self._forwards: list[Any] | None = None
 
+    def arounds(self) -> dict[str, Around]:
+        """What is wrapped, by the name of the trainer's method."""
+        arounds: dict[str, Around] = {_GENERATION: self.around_generation}
+        if self._session.config.ppo.enabled:
+            arounds["_calculate_rewards"] = self.around_rewards
+            if isinstance(self._trainer, GRPOTrainer):
+                arounds["_generate"] = self.around_sampling
+                arounds["_compute_loss"] = self.around_loss
+                arounds["_get_per_token_logps_and_entropies"] = self.around_forward
+        return arounds
+
     # -- generation
 
     def around_generation(self, *args: Any, **kwargs: Any) -> Generator[None, dict[str, Any]]:
@@ -90,7 +103,7 @@ class _PolicyObserver(Observer):
         self._rewards = self._versions = None
         with self._session.excluded("rollout"):
             batch = yield
-        if self._session.config.ppo.enabled and self._knows(batch, _GENERATED, "_generate_and_score_completions"):
+        if self._session.config.ppo.enabled and self._knows(batch, _GENERATED, _GENERATION):
             self._observe_batch(batch)
 
     def around_sampling(self, *args: Any, **kwargs: Any) -> Generator[None, tuple[Any, ...]]:
@@ -139,7 +152,7 @@ class _PolicyObserver(Observer):
         """Sequences whose last token ends them."""
         length = mask.sum(-1, keepdim=True)
         last = ids.gather(-1, (length - 1).clamp(min=0))
-        ends = [*self._trainer.eos_token_ids, self._trainer._tokenizer.pad_token_id]
+        ends = find_end_ids(self._trainer)
         return (torch.isin(last, torch.tensor(ends, device=ids.device)) & (length > 0)).squeeze(-1)
 
     # -- optimisation
@@ -205,8 +218,7 @@ class _PolicyObserver(Observer):
         """A batch as TRL's own method has it; a trainer that overrides it may have others."""
         if isinstance(batch, Mapping) and all(isinstance(batch.get(name), Tensor) for name in names):
             return True
-        kind = type(self._trainer).__name__
-        report_once("trl:batch", f"{kind}.{method}() has batches of its own kind: no policy diagnostics of them")
+        report_foreign(self._trainer, [method])
         return False
 
     @property
