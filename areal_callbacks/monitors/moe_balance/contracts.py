@@ -15,7 +15,12 @@ routed; anything else is a mask or scores ``[..., experts]``, nonzero where chos
 Experts = int | Callable[[nn.Module], int]
 """A number of experts, or the function of a router that tells it."""
 
-_TOP_K = ("top_k", "topk", "num_experts_per_tok", "top_k_experts", "moe_top_k")
+_TOP_K = ("top_k", "topk", "num_experts_per_tok", "top_k_experts", "moe_top_k", "n_expert_per_token")
+EXPERTS = (
+    *("num_experts", "n_routed_experts", "num_local_experts", "num_moe_experts", "moe_num_experts"),
+    *("n_expert", "n_exp"),  # litgpt, nanoMoE
+)
+"""Names under which routers and configurations hold the number of routed experts."""
 
 
 class Contract(NamedTuple):
@@ -26,12 +31,14 @@ class Contract(NamedTuple):
         read: finds the choice, in a few Python steps and without waiting for the device.
         of: what ``read`` is given: the module's output, or its positional arguments.
         experts: the number of routed experts, for routers without an attribute that holds it.
+        given_to: modules, one for each expert, of which one call shows whether ``read`` is right.
     """
 
     name: str
     read: Read
     of: str = "output"
     experts: Experts | None = None
+    given_to: tuple[nn.Module, ...] = ()
 
 
 def local(value: Tensor | None) -> Tensor | None:
@@ -67,12 +74,17 @@ def expert_indices(router: nn.Module, output: Any) -> Tensor | None:
         if dtype.is_floating_point or value.dim() < 2:
             continue
         if dtype == torch.bool:
-            mask = value if mask is None else None
+            mask = _over_experts(value, setting(router, EXPERTS)) if mask is None else None
         elif value.shape[-1] == top_k:
             if found is not None:
                 return None
             found = value
     return local(mask if found is None else found)
+
+
+def _over_experts(mask: Tensor, experts: int | None) -> Tensor:
+    """``[tokens, experts]``, also of a mask ``[tokens, experts, capacity]`` with the place in the expert's batch."""
+    return mask.any(-1) if mask.dim() == 3 and mask.shape[-1] != experts and mask.shape[-2] == experts else mask
 
 
 class IndexPlace:

@@ -13,6 +13,7 @@ from areal_callbacks.monitors.captured import is_captured
 from areal_callbacks.monitors.moe_balance.choices import Block, Choices, Row
 from areal_callbacks.monitors.moe_balance.contracts import RUNNING_COUNTS, IndexPlace, expert_indices
 from areal_callbacks.monitors.moe_balance.counting import Counter, count
+from areal_callbacks.monitors.moe_balance.gates import GateCheck
 from areal_callbacks.monitors.moe_balance.routers import Router
 from areal_callbacks.monitors.moe_balance.running_counts import RunningCounts, choose_reading
 from areal_callbacks.monitors.training_forward import TrainingForward
@@ -55,6 +56,7 @@ class CountedRouter(Observer):
         self.holds_last = False
         self.row = Row(block, self.fail)
         self._forward, self._switch, self._choices = forward, switch, choices
+        self._check: GateCheck | None = None
         self._attachments = Attachments(self)
         hook, module, device = self._attachments.hook, router.module, _device_of(router.module, device)
         self.counters: list[Counter]
@@ -66,6 +68,7 @@ class CountedRouter(Observer):
             hook(module.register_forward_hook, self._end_totals, always_call=True, with_kwargs=True)
             return
         self.counters = [Counter(router.experts, device)]
+        self._check = GateCheck(module, router.contract) if router.contract.given_to else None
         if router.contract.of == "arguments":
             hook(module.register_forward_pre_hook, self._choice_adder())
         else:  # before other hooks, which may change the output
@@ -78,8 +81,16 @@ class CountedRouter(Observer):
         cells, self.holds_last = choose_reading(*taken, holds_last=self.holds_last)
         return cells
 
+    def check(self) -> None:
+        """Leave this router out, with one message, if its experts were given other tokens than it seems to choose."""
+        if self._check is not None and self._check.differs():
+            self._check = None
+            self.fail(ValueError(f"its experts are not given what the top-{self.router.top_k} of its logits chooses"))
+
     def detach(self) -> None:
         self._attachments.undo()
+        if self._check is not None:
+            self._check.detach()
 
     def fail(self, error: BaseException) -> None:
         """Leave this router out, with one message for its class."""

@@ -115,6 +115,7 @@ class MoEBalanceMonitor(Observer):
         chosen = self._take()
         sums: dict[str, Tensor] = {}
         for counted, cells in chosen:
+            counted.check()
             if not counted.failed:
                 counted.report_out_of_range(cells)
                 loads = cells[1:-1] if self._contributes_routes else torch.zeros_like(cells[1:-1])

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from areal_callbacks.monitors.moe_balance import layer_names
 from areal_callbacks.monitors.moe_balance.contracts import (
     CONTRACTS,
+    EXPERTS,
     INDEX,
     RUNNING_COUNTS,
     Contract,
@@ -18,11 +19,11 @@ from areal_callbacks.monitors.moe_balance.contracts import (
     setting,
     top_k_of,
 )
+from areal_callbacks.monitors.moe_balance.gates import find_gates
 from areal_callbacks.safety.attributes import read_attribute
 
 __all__ = ["Router", "find_routers", "find_routers_without_experts", "find_unrecognised_routers"]
 
-_EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "num_moe_experts", "moe_num_experts")
 _ROUTER_NAME = re.compile(r"(?:Router|TopKGating|MoEGate|MoeGate|MoEV\dGate)$")
 _NAMED_TOP_K = re.compile(r"Top(\d+)")
 
@@ -99,9 +100,9 @@ def find_unrecognised_routers(model: nn.Module) -> list[str]:
 
 def expert_count(module: nn.Module) -> int | None:
     """Routed experts of a router; the larger number where there are experts without weights."""
-    counts = [value for name in _EXPERTS if (value := setting(module, (name,))) is not None]
+    counts = [value for name in EXPERTS if (value := setting(module, (name,))) is not None]
     if counts:
-        own = [value for name in _EXPERTS if isinstance(value := read_attribute(module, name), int)]
+        own = [value for name in EXPERTS if isinstance(value := read_attribute(module, name), int)]
         return max(own or counts)
     totals = read_attribute(module, "routing_counts")
     return totals.numel() if isinstance(totals, Tensor) else None
@@ -123,6 +124,10 @@ def _find_recognised(model: nn.Module) -> Iterator[tuple[str, nn.Module, Contrac
     }
     counting = [name for name, (module, _) in found.items() if not _forwards_to_router(module, name, found)]
     yield from ((name, *found[name]) for name in counting)
+    for gate in find_gates(model):
+        if not any(gate.name == name or name.startswith(gate.block) for name in counting):
+            yield gate.name, gate.module, gate.contract
+            counting.append(gate.name)
     for name, module in model.named_modules():
         totals = read_attribute(module, "routing_counts")
         is_counted = any(other.startswith(f"{name}.") or other == name for other in counting)
@@ -135,7 +140,7 @@ def _forwards_to_router(module: nn.Module, name: str, found: Mapping[str, tuple[
     if not any(other.startswith(f"{name}.") for other in found):
         return False
     own = {*vars(module), *dir(type(module))}
-    return not any(attribute in own for attribute in _EXPERTS)
+    return not any(attribute in own for attribute in EXPERTS)
 
 
 def _forwards_totals(module: nn.Module, totals: Tensor) -> bool:
@@ -165,7 +170,7 @@ def _find_recorded_classes(model: nn.Module) -> tuple[type, ...]:
         recorders = declared.get("router_logits") if isinstance(declared, dict) else None
         for recorder in recorders if isinstance(recorders, list | tuple) else [recorders]:
             target = getattr(recorder, "target_class", recorder)
-            if isinstance(target, type):
+            if isinstance(target, type) and not issubclass(target, nn.Linear):  # any layer would look like one
                 classes[target] = None
     return tuple(classes)
 
