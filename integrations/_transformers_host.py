@@ -13,12 +13,15 @@ from areal_callbacks.topology import Topology
 try:
     from accelerate.utils import DistributedType
     from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers import __version__ as version
     from transformers.integrations import integration_utils
     from transformers.trainer_callback import ExportableState, PrinterCallback, ProgressCallback
 except ImportError as error:
     raise ImportError("this callback needs transformers: pip install 'areal-callbacks[transformers]'") from error
 
 __all__ = [
+    "EPOCH_METHODS",
+    "HAS_FINAL_METHOD",
     "ExportableState",
     "PrinterCallback",
     "ProgressCallback",
@@ -30,14 +33,29 @@ __all__ = [
     "calling_trainer",
     "integration_utils",
     "optimizer_of",
+    "report_old_trainer",
+    "size_of",
     "topology_of",
 ]
 
-_WRAPPED = ("_run_epoch", "_evaluate", "_finalize_training", "_save_checkpoint")
-if missing := [name for name in _WRAPPED if not hasattr(Trainer, name)]:
-    raise ImportError(
-        f"this Trainer is too old, it has no {', '.join(missing)}: pip install --upgrade transformers accelerate"
-    )
+EPOCH_METHODS: tuple[str, ...] = ("_run_epoch",)
+"""In which an exception ends a training; before transformers 5.3 the epochs have no method of their own."""
+
+HAS_FINAL_METHOD = hasattr(Trainer, "_finalize_training")
+"""The end of a training has a method of its own, as of transformers 5.3."""
+
+if not HAS_FINAL_METHOD:
+    EPOCH_METHODS = ("training_step", "_maybe_log_save_evaluate")
+
+
+def report_old_trainer() -> None:
+    """One message for releases whose Trainer has no method around an epoch."""
+    if not HAS_FINAL_METHOD:
+        report_once(
+            "transformers:old",
+            f"transformers {version} has no Trainer._run_epoch, which 5.3 has: everything is measured, but an exception "
+            "outside of a training step ends the measurement only when the trainer trains again",
+        )
 
 
 def calling_trainer() -> Trainer | None:
@@ -63,9 +81,15 @@ def optimizer_of(trainer: Trainer) -> Optimizer | None:
 def topology_of(trainer: Trainer) -> Topology:
     """This rank's place in the trainer's mesh."""
     return Topology.of_ranks(
-        tensor_rank=_rank_in(trainer, "tp", trainer.get_tp_size()),
-        context_rank=_rank_in(trainer, "cp", trainer.get_cp_size()),
+        tensor_rank=_rank_in(trainer, "tp", size_of(trainer, "tp")),
+        context_rank=_rank_in(trainer, "cp", size_of(trainer, "cp")),
     )
+
+
+def size_of(trainer: Trainer, dimension: str) -> int:
+    """Ranks in a dimension of the trainer's mesh; 1 in releases that do not know the dimension."""
+    ask = getattr(trainer, f"get_{dimension}_size", None)
+    return 1 if ask is None else int(ask())
 
 
 def _rank_in(trainer: Trainer, dimension: str, size: int) -> int:

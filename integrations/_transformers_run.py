@@ -10,6 +10,8 @@ from areal_callbacks.core.file_names import RUN_FOLDER
 from areal_callbacks.integrations._batch_moves import include_batch_moves
 from areal_callbacks.integrations._transformers_guests import guests_of
 from areal_callbacks.integrations._transformers_host import (
+    EPOCH_METHODS,
+    HAS_FINAL_METHOD,
     PrinterCallback,
     ProgressCallback,
     Trainer,
@@ -18,6 +20,8 @@ from areal_callbacks.integrations._transformers_host import (
     TrainingArguments,
     integration_utils,
     optimizer_of,
+    report_old_trainer,
+    size_of,
     topology_of,
 )
 from areal_callbacks.safety.door import Call, Observer, Result, attempt, guarded
@@ -55,7 +59,7 @@ class TransformersRun(Observer):
         self.trainer = trainer
         self.is_over = False
         self.session = MetricsSession(
-            config.for_split_sequences(trainer.get_sp_size()),
+            config.for_split_sequences(size_of(trainer, "sp")),
             output_dir=Path(trainer.args.output_dir, RUN_FOLDER),
             name=trainer.args.run_name or "",
             guests=attempt("transformers:guests", "no tables in the trackers", guests_of, trainer, config) or (),
@@ -72,6 +76,7 @@ class TransformersRun(Observer):
     def start(self, callback: object) -> None:
         """Attach everything; ``callback`` is the one that made this run."""
         trainer = self.trainer
+        report_old_trainer()
         self.session.attach(
             trainer.model_wrapped, optimizer_of(trainer), topology_of(trainer), device=trainer.args.device
         )
@@ -104,17 +109,17 @@ class TransformersRun(Observer):
             for printer in handler.callbacks:
                 if isinstance(printer, PrinterCallback | ProgressCallback):
                     wrap(printer, "on_log", self._around_print)
-        if trainer.get_cp_size() > 1:
+        if size_of(trainer, "cp") > 1:
             wrap(trainer, "training_step", self._around_sharded_step)
         for owner, name in [
             *((later, "on_train_begin") for later in _callbacks_after(callback, handler.callbacks)),
             (handler, "on_epoch_begin"),
-            (trainer, "_run_epoch"),
-            (trainer, "_evaluate"),
+            *((trainer, name) for name in EPOCH_METHODS),
         ]:
             wrap(owner, name, self._end_on_error)
         wrap(trainer, "_evaluate", self._around_evaluation)
-        wrap(trainer, "_finalize_training", self._around_finalize)
+        if HAS_FINAL_METHOD:
+            wrap(trainer, "_finalize_training", self._around_finalize)
         wrap(handler, "on_train_end", self._around_train_end)
 
     def _around_fetch(self, *args: Any, **kwargs: Any) -> Generator[None]:
@@ -197,6 +202,8 @@ class TransformersRun(Observer):
     def _metrics_for(self, logs: Mapping[str, Any], state: TrainerState) -> dict[str, float]:
         if all(str(name).startswith(_EVALUATION_PREFIXES) or name == "epoch" for name in logs):
             return {}
+        if not HAS_FINAL_METHOD and "train_runtime" in logs:  # the last row, on every rank
+            self._events.finish(state.global_step)
         export = self._events.export(state.global_step, logs)
         self._words = "" if export is None else describe_in_words(export.metrics, _count_experts(export))
         return {} if export is None else export.metrics
