@@ -53,8 +53,8 @@ def report_old_trainer() -> None:
     if not HAS_FINAL_METHOD:
         report_once(
             "transformers:old",
-            f"transformers {version} has no Trainer._run_epoch, which 5.3 has: everything is measured, but an exception "
-            "outside of a training step ends the measurement only when the trainer trains again",
+            f"transformers {version} has no Trainer._run_epoch, which 5.3 has: after an exception outside of a step the "
+            "measurement ends only when the trainer trains again; all else is measured",
         )
 
 

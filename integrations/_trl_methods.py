@@ -22,13 +22,12 @@ def find_foreign_methods(trainer: Any, names: Iterable[str]) -> list[str]:
     Trainers of other libraries override them; what they are given and return there is not what TRL's are.
     """
     own = GRPOTrainer if isinstance(trainer, GRPOTrainer) else RLOOTrainer
-    return [name for name in names if not hasattr(own, name) or _parameters(trainer, name) != _parameters(own, name)]
+    return [name for name in names if _parameters(type(trainer), name) != (_parameters(own, name) or [])]
 
 
-def _parameters(owner: Any, name: str) -> list[str]:
-    method = getattr(owner, name)
-    names = list(inspect.signature(method).parameters)
-    return names if inspect.ismethod(method) else names[1:]
+def _parameters(owner: type, name: str) -> list[str] | None:
+    method = getattr(owner, name, None)
+    return None if method is None else list(inspect.signature(method).parameters)
 
 
 def report_foreign(trainer: Any, names: list[str]) -> None:
@@ -36,8 +35,8 @@ def report_foreign(trainer: Any, names: list[str]) -> None:
     kind = type(trainer)
     report_once(
         "trl:batch",
-        f"{kind.__module__}.{kind.__qualname__} has {', '.join(names)} of its own kind: no policy diagnostics of it "
-        "(ppo_actor/…); all else is measured",
+        f"{kind.__module__}.{kind.__qualname__} has methods or batches of its own kind ({', '.join(names)}): no policy "
+        "diagnostics of them",
     )
 
 

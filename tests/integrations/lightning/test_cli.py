@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,9 +97,25 @@ def test_the_callback_on_the_command_line(arguments: list[str], expected: list[f
 def test_the_callback_in_a_file(expected: list[float], tmp_path: Path) -> None:
     (tmp_path / "ours.yaml").write_text(
         f"trainer:\n  callbacks:\n  - class_path: {OURS}\n    init_args:\n      every: 3\n      report: false\n"
+        "      moe_balance: {extended: true}\n"
     )
     host = fit(tmp_path / "with", f"--config={tmp_path / 'ours.yaml'}")
-    assert check(host, tmp_path / "with", expected).config.every == 3
+    config = check(host, tmp_path / "with", expected).config
+    assert (config.every, config.moe_balance.extended) == (3, True)
+
+
+@pytest.mark.parametrize("name", ["AReaLMetricsCallback", "AReaLFabricCallback"])
+def test_options_have_types_for_a_parser(name: str) -> None:
+    path = f"areal_callbacks.integrations.lightning.{name}"
+    parser = jsonargparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument(
+        "--callback", type=getattr(importlib.import_module("areal_callbacks.integrations.lightning"), name)
+    )
+    given = {"class_path": path, "init_args": {"every": 1, "moe_balance": {"extended": True}, "output_dir": "x"}}
+    config = parser.instantiate(parser.parse_object({"callback": given})).callback.config
+    assert (config.every, config.moe_balance.extended, config.output_dir) == (1, True, "x")
+    with pytest.raises(jsonargparse.ArgumentError, match="evry"):
+        parser.parse_object({"callback": {"class_path": path, "init_args": {"evry": 1}}})
 
 
 @pytest.mark.usefixtures("observed")
