@@ -53,7 +53,7 @@ def report_old_trainer() -> None:
     if not HAS_FINAL_METHOD:
         report_once(
             "transformers:old",
-            f"transformers {version} has no Trainer._run_epoch, which 5.3 has: after an exception outside of a step the "
+            f"transformers {version} has no Trainer._run_epoch, which 5.3 has: after an exception outside a step the "
             "measurement ends only when the trainer trains again; all else is measured",
         )
 
