@@ -18,7 +18,7 @@ HOST_TOOLS := pytest pytest-timeout pytest-xdist hypothesis datasets jsonargpars
 FUZZ_SECONDS ?= 60
 PEERS_SECONDS ?= 3600
 
-.PHONY: demo test recount test-min test-max peers soak fuzz check docs format bench pictures clean
+.PHONY: demo test recount test-min test-max stacks test-transformers peers soak fuzz check docs format bench pictures clean
 
 $(PY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
@@ -53,6 +53,22 @@ $(VENV)-%/.hosts: pyproject.toml constraints-%.txt
 test-min test-max: test-%: $(VENV)-%/.hosts
 	OMP_NUM_THREADS=1 TORCH_CUDA_ARCH_LIST=8.0 $(VENV)-$*/bin/python -m pytest --numprocesses 2 --dist loadfile \
 	    --override-ini filterwarnings=default $(or $(ARGS),$(HOSTS))
+
+# What people type, counted without the package and under `areal-callbacks run`: environments of their own, some
+# gigabytes, e.g. `make stacks ARGS='--only trl'`. ARGS=--write renews the table.
+stacks: $(VENV)/.test
+	$(PY) tests/stacks/run.py --environments $(VENV)-stacks $(ARGS)
+
+# The callback of the Hugging Face Trainer under another release, e.g. `make test-transformers VERSION=5.3.0`.
+$(VENV)-transformers-%/.made: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-transformers-$*
+	$(VENV)-transformers-$*/bin/pip install --quiet torch==2.13.0 transformers==$* accelerate
+	$(VENV)-transformers-$*/bin/pip install --quiet --editable . pytest pytest-timeout hypothesis tensorboard
+	@touch $@
+
+test-transformers: $(VENV)-transformers-$(VERSION)/.made
+	OMP_NUM_THREADS=1 $(VENV)-transformers-$(VERSION)/bin/python -m pytest --override-ini filterwarnings=default \
+	    $(or $(ARGS),tests/integrations/transformers/test_transformers.py)
 
 # The hosts' own tests, plain and with our callback in every trainer. PEERS: a folder with checkouts of others in it.
 peers: $(VENV)/.test
@@ -94,4 +110,4 @@ bench: $(VENV)/.test
 	for script in benchmarks/bench_*.py; do $(PY) $$script || exit 1; done
 
 clean:
-	rm -rf $(VENV) $(VENV)-min $(VENV)-max .peers build dist *.egg-info demo_output
+	rm -rf $(VENV) $(VENV)-min $(VENV)-max $(VENV)-stacks-* $(VENV)-transformers-* .peers build dist *.egg-info demo_output

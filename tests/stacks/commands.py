@@ -1,0 +1,262 @@
+"""What people type: the commands, the packages that they come from, and the files that they read.
+
+``{inputs}`` is the folder of models and data, ``{out}`` what the command writes, ``{scripts}`` ours, ``{bin}``
+the environment's programs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One command.
+
+    Attributes:
+        name: of the row.
+        package: whose version is shown.
+        environment: its own packages are installed in.
+        words: the command.
+        model: the folder of the model.
+        files: name → content that is written into the working directory first, as YAML.
+        variables: of the environment.
+        processes: that train.
+    """
+
+    name: str
+    package: str
+    environment: str
+    words: tuple[str, ...]
+    model: str = "moe"
+    files: dict[str, Any] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+    processes: int = 1
+
+
+_PLAIN = (
+    "--per_device_train_batch_size 4 --max_steps 3 --learning_rate 0.01 --report_to none --logging_steps 1 --use_cpu"
+)
+_PLAIN += " --seed 3 --bf16 False --gradient_checkpointing False --dtype float32 --output_dir {out}"
+
+
+def _trl(command: str, data: str, more: str = "") -> tuple[str, ...]:
+    model = "--model_name_or_path {inputs}/{model} --dataset_name {inputs}/" + data
+    return ("{bin}/trl", command, *f"{model} {_PLAIN} {more}".split())
+
+
+_LLAMAFACTORY = {
+    "model_name_or_path": "{inputs}/moe",
+    "stage": "sft",
+    "do_train": True,
+    "finetuning_type": "full",
+    "dataset": "chat",
+    "dataset_dir": "data",
+    "template": "default",
+    "cutoff_len": 256,
+    "output_dir": "{out}",
+    "per_device_train_batch_size": 4,
+    "max_steps": 3,
+    "learning_rate": 0.01,
+    "logging_steps": 1,
+    "report_to": "none",
+    "use_cpu": True,
+    "bf16": False,
+    "seed": 3,
+    "disable_gradient_checkpointing": True,
+    "preprocessing_num_workers": 1,
+}
+_LLAMAFACTORY_DATA = {
+    "chat": {
+        "file_name": "{inputs}/alpaca/train.jsonl",
+        "columns": {"prompt": "instruction", "query": "input", "response": "output"},
+    }
+}
+_LLAMAFACTORY_FILES = {"x.yaml": _LLAMAFACTORY, "data/dataset_info.json": _LLAMAFACTORY_DATA}
+
+_SWIFT = (
+    "{bin}/swift sft --model {inputs}/moe --model_type qwen3_moe --template chatml --dataset {inputs}/chat/train.jsonl "
+    "--tuner_type full --output_dir {out} --add_version false --per_device_train_batch_size 4 --max_steps 3 "
+    "--learning_rate 0.01 --logging_steps 1 --report_to none --use_cpu true --torch_dtype float32 --bf16 false "
+    "--fp16 false --seed 3 --gradient_checkpointing false --split_dataset_ratio 0 --attn_impl eager "
+    "--dataset_num_proc 1 --dataloader_num_workers 0 --load_from_cache_file false"
+)
+
+_AXOLOTL = {
+    "base_model": "{inputs}/moe",
+    "datasets": [{"path": "{inputs}/chat/train.jsonl", "ds_type": "json", "type": "chat_template"}],
+    "chat_template": "chatml",
+    "sequence_len": 256,
+    "micro_batch_size": 4,
+    "gradient_accumulation_steps": 1,
+    "max_steps": 3,
+    "num_epochs": 1,
+    "learning_rate": 0.01,
+    "optimizer": "adamw_torch",
+    "lr_scheduler": "cosine",
+    "output_dir": "{out}",
+    "dataset_prepared_path": "prepared",
+    "logging_steps": 1,
+    "seed": 3,
+    "bf16": False,
+    "fp16": False,
+    "tf32": False,
+    "flash_attention": False,
+    "sdp_attention": True,
+    "sample_packing": False,
+    "pad_to_sequence_len": False,
+    "gradient_checkpointing": False,
+    "dataset_num_proc": 1,
+    "dataloader_num_workers": 0,
+    "use_cpu": True,
+    "use_wandb": False,
+    "special_tokens": {"pad_token": "<pad>"},
+    "save_safetensors": True,
+}
+
+_OUMI = {
+    "model": {"model_name": "{inputs}/moe", "torch_dtype_str": "float32", "device_map": None, "model_max_length": 256},
+    "data": {
+        "train": {
+            "datasets": [
+                {"dataset_name": "text_sft_jsonl", "dataset_path": "{inputs}/chat/train.jsonl"},
+            ]
+        }
+    },
+    "training": {
+        "trainer_type": "TRL_SFT",
+        "output_dir": "{out}",
+        "per_device_train_batch_size": 4,
+        "max_steps": 3,
+        "learning_rate": 0.01,
+        "logging_steps": 1,
+        "enable_wandb": False,
+        "enable_tensorboard": False,
+        "save_final_model": True,
+        "seed": 3,
+        "dataloader_num_workers": 0,
+        "enable_gradient_checkpointing": False,
+    },
+}
+
+_CLI = {
+    "trainer": {
+        "accelerator": "cpu",
+        "max_epochs": 1,
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "log_every_n_steps": 1,
+        "default_root_dir": "{out}",
+    }
+}
+
+_CPU = {"ACCELERATE_USE_CPU": "true"}
+
+_TORCHRUN = ("{bin}/torchrun", "--nproc-per-node", "2", "--master-port", "{port}")
+
+STACKS = (
+    Stack("trl sft", "trl", "hf", _trl("sft", "chat")),
+    Stack("trl dpo", "trl", "hf", _trl("dpo", "preference")),
+    Stack(
+        "trl grpo",
+        "trl",
+        "hf",
+        _trl("grpo", "prompt", "--num_generations 2 --max_completion_length 8 --reward_funcs think_format_reward"),
+        variables={"TORCHDYNAMO_DISABLE": "1"},
+    ),
+    Stack("trl sft, packed", "trl", "hf", _trl("sft", "chat", "--packing --max_length 64 --attn_implementation eager")),
+    Stack("trl sft", "trl", "hf", _trl("sft", "chat", "--num_processes 2"), variables=_CPU, processes=2),
+    Stack(
+        "llamafactory-cli train",
+        "llamafactory",
+        "llamafactory",
+        ("{bin}/llamafactory-cli", "train", "x.yaml"),
+        files=_LLAMAFACTORY_FILES,
+    ),
+    Stack(
+        "llamafactory-cli train",
+        "llamafactory",
+        "llamafactory",
+        ("{bin}/llamafactory-cli", "train", "x.yaml"),
+        files=_LLAMAFACTORY_FILES,
+        variables={"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": "2", "MASTER_PORT": "{port}", **_CPU},
+        processes=2,
+    ),
+    Stack("swift sft", "ms-swift", "swift", tuple(_SWIFT.split())),
+    Stack(
+        "swift sft",
+        "ms-swift",
+        "swift",
+        tuple(_SWIFT.split()),
+        variables={"NPROC_PER_NODE": "2", "MASTER_PORT": "{port}", **_CPU},
+        processes=2,
+    ),
+    Stack("axolotl train", "axolotl", "axolotl", ("{bin}/axolotl", "train", "x.yaml"), files={"x.yaml": _AXOLOTL}),
+    Stack(
+        "axolotl train, packed",
+        "axolotl",
+        "axolotl",
+        ("{bin}/axolotl", "train", "x.yaml"),
+        files={
+            "x.yaml": {
+                **_AXOLOTL,
+                "sample_packing": True,
+                "pad_to_sequence_len": True,
+                "sequence_len": 160,
+                "micro_batch_size": 1,
+            }
+        },
+    ),
+    Stack("oumi train", "oumi", "oumi", ("{bin}/oumi", "train", "-c", "x.yaml"), files={"x.yaml": _OUMI}),
+    Stack(
+        "python, sentence-transformers",
+        "sentence-transformers",
+        "hf",
+        ("{bin}/python", "{scripts}/sentences.py", "{inputs}/dense", "{out}"),
+        "dense",
+    ),
+    Stack(
+        "python, SetFit",
+        "setfit",
+        "setfit",
+        ("{bin}/python", "{scripts}/few_shot.py", "{inputs}/dense", "{out}"),
+        "dense",
+    ),
+    Stack(
+        "accelerate launch",
+        "accelerate",
+        "hf",
+        (
+            "{bin}/accelerate",
+            "launch",
+            "--cpu",
+            "--num_processes",
+            "2",
+            "--main_process_port",
+            "{port}",
+            "{scripts}/accelerate_loop.py",
+            "{inputs}/moe",
+            "{out}",
+        ),
+        processes=2,
+    ),
+    Stack(
+        "torchrun, HF Trainer",
+        "transformers",
+        "hf",
+        (*_TORCHRUN, "{scripts}/hf_trainer.py", "{inputs}/moe", "{out}"),
+        variables=_CPU,
+        processes=2,
+    ),
+    Stack(
+        "LightningCLI",
+        "lightning",
+        "hf",
+        ("{bin}/python", "{scripts}/lightning_cli.py", "fit", "--config", "x.yaml"),
+        files={"x.yaml": _CLI},
+        variables={"MODEL": "{inputs}/moe"},
+    ),
+    Stack("python, Fabric", "lightning", "hf", ("{bin}/python", "{scripts}/fabric_loop.py", "{inputs}/moe", "{out}")),
+)

@@ -1,0 +1,85 @@
+"""Runs what people type, once counted without the package and once under ``areal-callbacks run``, and compares.
+
+    python tests/stacks/run.py [--only trl] [--environments .venv-stacks] [--work FOLDER] [--write]
+
+Each environment is made once, with a CPU build of torch and without what needs a GPU. Prints the table; ``--write``
+also writes it into results.md beside this file. Exit code 1 if anything differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
+
+from stacks.commands import STACKS, Stack  # noqa: E402
+from stacks.environments import ENVIRONMENTS, make_environment, version_of  # noqa: E402
+from stacks.measure import Counts, count_with_us, count_without_us  # noqa: E402
+
+TITLES = ("stack", "version", "processes", "tokens", "routed", "weights")
+
+
+def compare(stack: Stack, environments: str, work: Path) -> tuple[str, ...]:
+    """A row of the table."""
+    environment = Path(f"{environments}-{stack.environment}").absolute()
+    make_environment(environment, ENVIRONMENTS[stack.environment])
+    binaries = environment / "bin"
+    inputs = work / f"inputs-{stack.environment}"
+    if not inputs.exists():
+        subprocess.run([binaries / "python", HERE / "inputs.py", inputs], check=True, capture_output=True)
+    place = work / f"{stack.name.replace(' ', '-').replace(',', '')}-{stack.processes}"
+    without = count_without_us(stack, place / "without", binaries, inputs)
+    with_us = count_with_us(stack, place / "with", binaries, inputs)
+    version = f"{stack.package} {version_of(environment, stack.package)}"
+    return (f"`{stack.name}`", version, str(stack.processes), *judge(without, with_us))
+
+
+def judge(without: Counts, with_us: Counts) -> tuple[str, str, str]:
+    """What is equal, and the numbers of what is not."""
+    if problem := without.problem or with_us.problem:
+        return (problem, "-", "-")
+    same = with_us.weights == without.weights and bool(with_us.weights)
+    return (
+        tell(with_us.tokens, without.tokens),
+        tell(with_us.routed, without.routed) if without.routed or with_us.routed else "dense",
+        "identical" if same else "differ",
+    )
+
+
+def tell(ours: object, theirs: object) -> str:
+    shown = sum(map(sum, theirs)) if isinstance(theirs, list) else theirs
+    return f"{shown} exact" if ours == theirs and theirs else f"{ours} for {theirs}"
+
+
+def write_table(rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [TITLES, tuple("---" for _ in TITLES), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="Stacks whose name or environment contains this.")
+    parser.add_argument("--environments", default=".venv-stacks")
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir(), "areal_callbacks_stacks"))
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    chosen = [stack for stack in STACKS if options.only in f"{stack.name} {stack.environment} {stack.processes}"]
+    rows = []
+    for stack in chosen:
+        rows.append(compare(stack, options.environments, options.work.absolute()))
+        print(write_table(rows[-1:]).splitlines()[-1], flush=True)
+    print(write_table(rows))
+    if options.write:
+        (HERE / "results.md").write_text(write_table(rows))
+    return int(any(" for " in row[3] + row[4] or row[5] != "identical" for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
