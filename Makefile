@@ -106,8 +106,24 @@ format: $(VENV)/.test
 pictures: $(VENV)/.test
 	PYTHONPATH=tests $(PY) -m support.draw_pictures docs/pictures
 
-bench: $(VENV)/.test
-	for script in benchmarks/bench_*.py; do $(PY) $$script || exit 1; done
+# An environment of its own: the peers beside which we measure. AReaL's tracker is read out of its wheel, alone.
+BENCH := $(VENV)-bench
+
+$(BENCH)/.bench: pyproject.toml constraints.txt
+	@echo "Installing into $(BENCH), which takes some minutes ..."
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/pip install --quiet --constraint constraints.txt --editable '.[trl,lightning]' torchmetrics datasets \
+	    selenium
+	$(BENCH)/bin/pip download --quiet --no-deps --dest $(BENCH) areal==1.0.4
+	@touch $@
+
+# Writes the generated part of benchmarks/results.md, e.g. `make bench ARGS="export hooks"` for some of it.
+bench: $(BENCH)/.bench
+	OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/make_results.py $(ARGS)
 
 clean:
+<<<<<<< HEAD
 	rm -rf $(VENV) $(VENV)-min $(VENV)-max $(VENV)-stacks-* $(VENV)-transformers-* .peers build dist *.egg-info demo_output
+=======
+	rm -rf $(VENV) $(VENV)-min $(VENV)-max $(VENV)-bench .peers build dist *.egg-info demo_output
+>>>>>>> a83a71e (Write the page of results by one command, beside the peers, in an environment of its own; a check for GPUs that the tests run on the CPU)
