@@ -18,7 +18,7 @@ from support.sick_run import SICK, write_sick_run
 
 from areal_callbacks.report import build_report
 
-COLOURS = 160
+COLOURS = 256
 PICTURES = {
     "report_light": {"width": 1280, "height": 1720},
     "report_dark": {"width": 1280, "height": 860, "dark": True},
@@ -45,7 +45,9 @@ def main() -> None:
 def _save(browser: Browser, file: Path) -> None:
     """With few colours, so that a picture takes some 100 kB."""
     shot = base64.b64decode(browser.driver.get_screenshot_as_base64())
-    Image.open(io.BytesIO(shot)).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
+    Image.open(io.BytesIO(shot)).convert("RGB").quantize(
+        COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+    ).save(file, optimize=True)
     print(file, f"{file.stat().st_size / 1000:.0f} kB")
 
 
