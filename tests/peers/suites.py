@@ -74,7 +74,14 @@ def run_suite(suite: Suite, checkout: Path, tests: Sequence[str], *, attached: b
         record = Path(folder, "outcomes.xml")
         command = [
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--timeout=60"),
-            *(f"--junitxml={record}", "-o", "junit_family=xunit1", *suite.options, *tests),
+            *(
+                f"--basetemp={folder}/tests",
+                f"--junitxml={record}",
+                "-o",
+                "junit_family=xunit1",
+                *suite.options,
+                *tests,
+            ),
         ]
         with subprocess.Popen(command, cwd=checkout, env=_make_environment(folder, attached)) as process:
             _wait(process, seconds)
