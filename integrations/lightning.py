@@ -36,8 +36,9 @@ class AReaLMetricsCallback(Callback):
         ValueError: an unknown key or a bad value, with the choices.
     """
 
+    # Mapping first: LightningCLI would read sections as their dataclasses, and refuse `report: false`.
     def __init__(
-        self, *, config: MetricsConfig | Mapping[str, Any] | str | None = None, **options: Unpack[MetricsOptions]
+        self, *, config: Mapping[str, Any] | MetricsConfig | str | None = None, **options: Unpack[MetricsOptions]
     ) -> None:
         self.config = MetricsConfig.make(config, **options)
         self._saved: dict[str, Any] = {}
