@@ -59,7 +59,10 @@ SUITES = {
             ),
             *(f"tests/tests_fabric/test_{name}.py" for name in ("fabric", "wrappers")),
         ),
-        ("-k", "not ddp and not spawn and not fork and not deepspeed and not multi_cpu and not legacy", "-o", "markers=cloud\nflaky"),
+        (
+            *("-k", "not ddp and not spawn and not fork and not deepspeed and not multi_cpu and not legacy"),
+            *("-o", "markers=cloud\nflaky"),
+        ),
     ),
     "trl": Suite(("trl",), ("tests",), ("-m", "not slow")),
     "megatron": Suite(("Megatron-LM",), ("tests/unit_tests",)),
