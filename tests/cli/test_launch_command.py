@@ -115,7 +115,8 @@ class TestScripts:
 
 
 class TestUsage:
-    def test_options_are_accelerates_and_one_of_ours(self, command):
+    def test_options_are_accelerates_and_one_of_ours(self, command, monkeypatch):
+        monkeypatch.setattr("sys.argv", ["accelerate", "launch", "--help"])  # where its help looks
         theirs = options_in(command("--help", program="accelerate").stdout)
         ours = options_in(launch.build_parser().format_help())
         assert set(ours) - set(theirs) == {"--areal_config"}
