@@ -122,8 +122,4 @@ bench: $(BENCH)/.bench
 	OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/make_results.py $(ARGS)
 
 clean:
-<<<<<<< HEAD
-	rm -rf $(VENV) $(VENV)-min $(VENV)-max $(VENV)-stacks-* $(VENV)-transformers-* .peers build dist *.egg-info demo_output
-=======
-	rm -rf $(VENV) $(VENV)-min $(VENV)-max $(VENV)-bench .peers build dist *.egg-info demo_output
->>>>>>> a83a71e (Write the page of results by one command, beside the peers, in an environment of its own; a check for GPUs that the tests run on the CPU)
+	rm -rf $(VENV) $(VENV)-min $(VENV)-max $(VENV)-bench $(VENV)-stacks-* $(VENV)-transformers-* .peers build dist *.egg-info demo_output
