@@ -11,6 +11,8 @@ import click
 if TYPE_CHECKING:
     from areal_callbacks.verify.beside import Beside
 
+_UNTRAINED = "nothing was trained, or nothing observed it: no trainer, accelerator or track() in this script"
+
 
 @click.command("verify", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--steps", type=click.IntRange(min=1), default=3, show_default=True, help="Optimizer steps to make.")
@@ -35,15 +37,16 @@ def command(steps: int, as_json: bool, words: tuple[str, ...]) -> None:
     rows = compare(beside.exported, beside.recounted)
     is_trained = beside.has_sessions and bool(beside.steps or beside.recounted.calls)
     if _is_first_rank():
-        click.echo(_to_json(beside, rows) if as_json else _describe(beside, rows, is_trained=is_trained))
+        if is_trained or as_json:
+            click.echo(_to_json(beside, rows) if as_json else _describe(beside, rows))
+        else:
+            click.echo(_UNTRAINED, err=True)
     sys.exit(2 if not is_trained else int(differs(rows)))
 
 
-def _describe(beside: Beside, rows: list[Any], *, is_trained: bool) -> str:
+def _describe(beside: Beside, rows: list[Any]) -> str:
     from areal_callbacks.verify.comparison import tabulate_rows
 
-    if not is_trained:
-        return "nothing was trained, or nothing observed it: no trainer, accelerator or track() in this script"
     parts = [
         f"{beside.steps} optimizer steps, lengths read by: {beside.exported.rule or '-'}",
         tabulate_rows(rows),

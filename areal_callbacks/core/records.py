@@ -87,8 +87,8 @@ class Records:
         A key that was recorded as several kinds, or whose exported name is another's too, is left out with one message.
         """
         layout = _layout(self.keys)
-        for name, message in layout.conflicts.items():
-            report_once(f"conflict:{name}", message)
+        for name, claimants in layout.conflicts.items():
+            report_once(f"conflict:{name}", _message(name, claimants))
         table = torch.cat((self.rows, self.rows[:, :1] / self.rows[:, 1:2]), 1)
         values = dict(zip(layout.names, table.flatten()[layout.places].tolist()))
         for index in (self.rows[:, _COUNT] == 0).nonzero().flatten().tolist():
@@ -150,7 +150,7 @@ class _Layout(NamedTuple):
 
     names: list[str]
     places: Tensor
-    conflicts: dict[str, str]
+    conflicts: dict[str, list[Key]]
 
 
 @functools.lru_cache(maxsize=64)
@@ -168,7 +168,7 @@ def _layout(keys: tuple[Key, ...]) -> _Layout:
         for suffix, column in _COLUMNS[kind]
     }
     places = torch.tensor(list(exported.values()), dtype=torch.long, device="cpu")
-    return _Layout(list(exported), places, {name: _message(name, keys) for name, keys in conflicts.items()})
+    return _Layout(list(exported), places, conflicts)
 
 
 def _message(name: str, claimants: list[Key]) -> str:

@@ -129,7 +129,7 @@ def test_numbers_that_differ(tmp_path: Path) -> None:
 def test_nothing_is_trained(tmp_path: Path) -> None:
     done = verify(tmp_path, "print('nothing')")
     assert done.returncode == 2
-    assert "nothing was trained" in done.stdout
+    assert "nothing was trained" in done.stderr
 
 
 def test_a_script_that_fails_keeps_its_code(tmp_path: Path) -> None:

@@ -202,8 +202,9 @@ def is_number_of_experts(value: object) -> TypeGuard[int]:
 
 
 def _refuse_experts(experts: object) -> Exception:
-    kind = ValueError if isinstance(experts, int) and not isinstance(experts, bool) else TypeError
-    return kind(f"experts: expected an integer of at least 1 or a function of the router, got {experts!r}")
+    problem = f"experts: expected an integer of at least 1 or a function of the router, got {experts!r}"
+    is_integer = isinstance(experts, int) and not isinstance(experts, bool)
+    return ValueError(problem) if is_integer else TypeError(problem)
 
 
 def top_k_of(module: nn.Module) -> int | None:
