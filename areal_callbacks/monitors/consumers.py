@@ -48,7 +48,7 @@ def find_entries(root: nn.Module) -> list[Entry]:
     entries = [_make_entry(model, _find_consumed(model, models)) for model in models]
     if root in models:
         return entries
-    hidden = frozenset(kind for entry in entries for kind in entry.consumes) if _hides_calls(root) else frozenset()
+    hidden = frozenset(kind for entry in entries for kind in entry.consumes) if hides_calls(root) else frozenset()
     outermost = _make_entry(root, hidden)
     if "text" in hidden and not outermost.names:  # hands its arguments on
         outermost = outermost._replace(names=next(entry.names for entry in entries if "text" in entry.consumes))
@@ -125,7 +125,7 @@ def is_embedding(module: nn.Module) -> bool:
 def _find_consumed(module: nn.Module, models: Sequence[nn.Module]) -> frozenset[Kind]:
     inner = {part for part in module.modules() if part is not module}.intersection(models)
     kinds = [kind for kind in NAMES if _takes(module, kind)]
-    return frozenset(kind for kind in kinds if _hides_calls(module) or _is_innermost(module, kind, inner))
+    return frozenset(kind for kind in kinds if hides_calls(module) or _is_innermost(module, kind, inner))
 
 
 def _is_innermost(module: nn.Module, kind: Kind, inner: set[nn.Module]) -> bool:
@@ -149,6 +149,7 @@ def _embeds(module: nn.Module) -> bool:
     return any(map(is_embedding, parts)) and any(parameter.ndim > 1 for parameter in matrices)
 
 
-def _hides_calls(module: nn.Module) -> bool:
+def hides_calls(module: nn.Module) -> bool:
+    """What is called inside it, and looked up, is not seen: it is compiled, or copied to several devices."""
     compiled = module._compiled_call_impl is not None or "_orig_mod" in module._modules
     return compiled or isinstance(module, nn.DataParallel)

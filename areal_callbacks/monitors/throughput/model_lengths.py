@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from areal_callbacks.monitors.consumers import NAMES
+from areal_callbacks.monitors.consumers import NAMES, hides_calls, is_transformers_model
 from areal_callbacks.monitors.forward_call import ForwardCall
 from areal_callbacks.monitors.lookups import find_embedded
 from areal_callbacks.monitors.throughput.lengths import Lengths, lengths_of, read_texts, sequence_lengths
-from areal_callbacks.monitors.throughput.texts import find_texts, name_mask
+from areal_callbacks.monitors.throughput.texts import find_named_texts, find_texts, name_mask
 from areal_callbacks.monitors.throughput.token_batch import read_batch, read_tokens
 
 _MODALITIES = NAMES["audio"] | NAMES["images"]
@@ -37,9 +37,8 @@ def model_lengths(call: ForwardCall) -> Lengths | None:
     lengths = _read(call, inputs)
     if lengths is None:  # a compiled module hides the model in it
         lengths = sequence_lengths(call.args, call.kwargs, config=call.entry.config)
-    elif call.looked_up:
-        further = read_texts(call.inputs, find_texts(call.inputs, call.looked_up), call.entry.config)[1:]
-        lengths = functools.reduce(Lengths.add, further, lengths)
+    else:
+        lengths = functools.reduce(Lengths.add, _read_further(call), lengths)
     pair = next(filter(_is_pair, call.around()), None)
     if lengths is None or pair is None:
         return lengths
@@ -61,6 +60,19 @@ def _read(call: ForwardCall, inputs: Mapping[str, Any], *, is_decoder: bool = Fa
     given = {**name_mask(inputs, call.entry.names), **_read_lookups(call, inputs)}
     batch = read_batch(given, list(_outer_inputs(call, is_decoder=is_decoder)), call.entry.config)
     return None if batch is None else lengths_of(batch)
+
+
+def _read_further(call: ForwardCall) -> list[Lengths]:
+    """The other texts of a module of nobody's library."""
+    is_hidden = hides_calls(call.entry.module) and not is_transformers_model(_uncompiled(call.entry.module))
+    if not call.looked_up and not is_hidden:
+        return []
+    texts = find_named_texts(call.inputs) if is_hidden else find_texts(call.inputs, call.looked_up)
+    return read_texts(call.inputs, texts, call.entry.config)[1:]
+
+
+def _uncompiled(module: nn.Module) -> nn.Module:
+    return module._modules.get("_orig_mod") or module
 
 
 def _read_lookups(call: ForwardCall, inputs: Mapping[str, Any]) -> dict[str, Tensor]:

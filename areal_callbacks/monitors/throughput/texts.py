@@ -64,6 +64,15 @@ def find_texts(inputs: Inputs, looked_up: Sequence[Tensor] | None) -> list[Text]
     return [*begins, *further] if begins else []
 
 
+def find_named_texts(inputs: Inputs) -> list[Text]:
+    """What is called token ids, and every other matrix that is called ids or tokens: where no lookup is seen."""
+    first = find_texts(inputs, None)
+    named = (
+        pair for pair in _list_tensors(inputs) if re.search(r"(^|_)(ids|tokens)$", pair[0]) and _is_matrix(pair[1])
+    )
+    return [*first, *(Text(name, value) for name, value in named if first and value is not first[0].ids)]
+
+
 def _list_tensors(inputs: Inputs) -> Iterator[tuple[str, Tensor]]:
     named = ((name, value) for name, value in inputs.named.items() if not _NO_TEXT.search(name))
     for name, value in (*(("", value) for value in inputs.listed), *named):
