@@ -53,7 +53,7 @@ def read_inputs(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, 
     for batch in (*named.values(), *args[len(names) :]):
         fields = None if type(batch) in _SINGLE else _fields(batch)
         if fields is not None:
-            named = {**fields, **{name: value for name, value in named.items() if value is not batch}}
+            named |= {name: value for name, value in fields.items() if named.get(name, batch) is batch}
         elif isinstance(batch, list | tuple):
             listed += batch
     return Inputs(named, tuple(listed))
