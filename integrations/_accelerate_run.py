@@ -52,7 +52,7 @@ class AcceleratorRun:
         self.session = MetricsSession(
             config,
             output_dir=attempt("accelerate:folder", "the accelerator has no readable folder", _folder_of, accelerator),
-            guests=attempt("accelerate:guests", "no tables in the trackers", find_guests) or (),
+            guests=attempt("accelerate:guests", "no tables of expert loads in the trackers", find_guests) or (),
         )
         self._exports = StepExports(self.session, steps, files_only=not accelerator.log_with)
         self._sync = GradientSync(self._exports)

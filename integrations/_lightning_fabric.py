@@ -43,7 +43,10 @@ class FabricRun(Observer):
         self.session = MetricsSession(
             config,
             output_dir=attempt("fabric:folder", "the loggers have no readable folder", _folder_of, fabric),
-            guests=attempt("fabric:guests", "no tables in the loggers", guests_of, fabric.loggers, config) or (),
+            guests=attempt(
+                "fabric:guests", "no tables of expert loads in the loggers", guests_of, fabric.loggers, config
+            )
+            or (),
         )
         self._exports = StepExports(self.session, files_only=not fabric.loggers)
         self._sync = GradientSync(self._exports)

@@ -36,7 +36,10 @@ class LightningRun(Observer):
         self.session = MetricsSession(
             config,
             output_dir=attempt("lightning:folder", "the loggers have no readable folder", _folder_of, trainer),
-            guests=attempt("lightning:guests", "no tables in the loggers", guests_of, trainer.loggers, config) or (),
+            guests=attempt(
+                "lightning:guests", "no tables of expert loads in the loggers", guests_of, trainer.loggers, config
+            )
+            or (),
         )
         self.trainer = trainer
         self._events = LoggingEvents(self.session, steps=_log_step(trainer))

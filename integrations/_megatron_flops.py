@@ -27,7 +27,7 @@ def find_megatron_flops(chunks: Sequence[nn.Module]) -> Estimator | None:
 
     None where it is not known, with one message that names what is not; without one where no chunk has such a model.
     """
-    return attempt("flops:unknown", "FLOPs are left out", _find, chunks)
+    return attempt("flops:unknown", "the model cannot be read: FLOPs are left out", _find, chunks)
 
 
 def _find(chunks: Sequence[nn.Module]) -> Estimator | None:

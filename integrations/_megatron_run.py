@@ -90,7 +90,7 @@ class TrainingRun:
             config=config,
             name=host.name,
             writer_rank=writer_rank,
-            guests=attempt("megatron:guests", "no tables in the trackers", host.guests, config) or (),
+            guests=attempt("megatron:guests", "no tables of expert loads in the trackers", host.guests, config) or (),
             output_dir=folder or None,
         )
         self._events = LoggingEvents(self.session, host.iteration)

@@ -62,7 +62,10 @@ class TransformersRun(Observer):
             config.for_split_sequences(size_of(trainer, "sp")),
             output_dir=Path(trainer.args.output_dir, RUN_FOLDER),
             name=trainer.args.run_name or "",
-            guests=attempt("transformers:guests", "no tables in the trackers", guests_of, trainer, config) or (),
+            guests=attempt(
+                "transformers:guests", "no tables of expert loads in the trackers", guests_of, trainer, config
+            )
+            or (),
         )
         self._events = LoggingEvents(self.session, trainer.state.global_step)
         self.session.start_from(trainer.state.global_step)

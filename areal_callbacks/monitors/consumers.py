@@ -105,7 +105,11 @@ def _any_text(entries: Sequence[Entry]) -> bool:
 def _find_tables(module: nn.Module) -> list[nn.Module]:
     """That of Transformers' own accessor, or the largest."""
     accessor = getattr(module, "get_input_embeddings", None) if is_transformers_model(module) else None
-    table = attempt("text:embedding", "a model does not tell its embedding", accessor) if accessor else None
+    table = (
+        attempt("text:embedding", "a model does not tell its embedding, the largest one is taken", accessor)
+        if accessor
+        else None
+    )
     if isinstance(table, nn.Module):
         return [table]
     tables = [part for part in module.modules() if is_embedding(part)]

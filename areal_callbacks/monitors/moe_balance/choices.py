@@ -168,7 +168,7 @@ class Choices:
     def end_forward(self) -> None:
         """A forward has ended, however it ended: what routers have put out may change from here on."""
         if self._watched:
-            attempt("moe_balance:watch", "routers are counted one by one", self._settle)
+            attempt("moe_balance:watch", "routers are counted one by one, which is slower", self._settle)
         if self._kept:
             self._copy_kept()
 
