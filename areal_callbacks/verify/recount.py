@@ -141,8 +141,9 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _table_of(self, weight: Tensor, ids: Tensor, calls: list[ModuleCall]) -> nn.Module | None:
         """The table that is embedding; once a call, as an adapter of it looks up rows of its own."""
-        if calls and calls[0].module is not None and holds_text(ids, calls[1:]) and self._tables.adopt(calls[0].module):
-            return calls[0].module
+        inner = calls[0].module if calls else None
+        if isinstance(inner, nn.Embedding) and holds_text(ids, calls[1:]) and self._tables.adopt(inner):
+            return inner
         if not self._tables.owners and holds_other(ids, calls[1:]):
             return None
         called = next((table for call in calls for table in self._tables.tables if table is call.module), None)

@@ -35,10 +35,9 @@ class TokenTables:
         """Whether a Transformers-like module names this table as its own."""
         return any(other is table for other in self.owners.values())
 
-    def adopt(self, table: nn.Module) -> bool:
+    def adopt(self, table: nn.Embedding) -> bool:
         """Take an embedding that was given ids of the batch for a table, too, where no module names its own."""
-        is_other = isinstance(table, nn.Embedding) and table not in self.tables
-        if is_other and not self.owners:
+        if table not in self.tables and not self.owners:
             self.tables.append(table)
         return table in self.tables
 
