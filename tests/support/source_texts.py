@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 SOMETHING = "…"
-_WORD = re.compile(r"[A-Za-z]{2,}")
+_LETTER = re.compile("[A-Za-z]")
 _PLACEHOLDER = re.compile(r"%[-+#0-9.]*[sdrfg]")
 _UNKNOWN = re.compile(rf"(?:{SOMETHING}|{_PLACEHOLDER.pattern})+")
 _DEEPEST = 8
@@ -147,9 +147,9 @@ class Scope:
                 self._locals[name].append(value)
 
     def read(self, expression: ast.expr) -> set[str]:
-        """Every text of an expression with at least two words, and the texts of its parts."""
+        """Every text of an expression and of its parts, a name alone excepted."""
         texts = _Reader().read(_Option(self, expression))
-        return {_UNKNOWN.sub(SOMETHING, text.strip()) for text in texts if len(_WORD.findall(text)) > 1}
+        return {_UNKNOWN.sub(SOMETHING, text.strip()) for text in texts if _LETTER.search(text) and " " in text.strip()}
 
     def find_parameters(self, expression: ast.expr) -> set[str]:
         """The parameters of this function that are in the text as a part of their own."""
