@@ -38,7 +38,7 @@ def test_page_lists_each_message_once_with_cause_and_cure() -> None:
         ('ADVICE = "pass another one"\nraise ValueError(f"bad value; {ADVICE}")', ["bad value; pass another one"]),
         ('def f(path, problem):\n raise OSError(f"{path}: {problem}")\nf("a/b", "not a file")', ["not a file"]),
         ('raise ValueError(f"{path}: malformed {language}: {error}")', ["…: malformed …: …"]),
-        ('def f(kind):\n raise OSError(f"expected {kind}")\nf("a whole number")', []),
+        ('def f(kind):\n raise OSError(f"expected {kind}")\nf("a whole number")', ["expected …"]),
         ('def f(x):\n p = f"no {x} here"\n warn(p)', ["no … here"]),
         ('def report_once(key, message): ...\nreport_once("my key", "it is gone")', ["it is gone"]),
         ('def attempt(key, problem):\n error(f"{problem}: {e!r}")\nattempt("my key", "it is gone")', ["it is gone"]),
