@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from areal_callbacks.topology import Topology
     from areal_callbacks.writers.jsonl import read_metrics
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Clip",

@@ -135,7 +135,7 @@ class TransformersRun(Observer):
 
     def _around_evaluation(self, *args: Any, **kwargs: Any) -> Generator[None]:
         with self.session.excluded():
-            yield
+            yield from self._end_on_error()
 
     def _end_on_error(self, *args: Any, **kwargs: Any) -> Generator[None]:
         try:

@@ -19,6 +19,10 @@ def command(entity: str, project: str, name: str, x: str, dry_run: bool) -> None
     """Save a workspace: learning, speed, experts with both table charts, and policy.
 
     The charts of single experts are those that `wandb-charts --entity ENTITY` registers: run that once before.
+
+    \b
+    Example:
+      areal-callbacks wandb-workspace --entity my-team --project my-project
     """
     if importlib.util.find_spec("wandb_workspaces") is None:
         raise click.ClickException("this needs wandb-workspaces: pip install 'areal-callbacks[wandb-workspaces]'")

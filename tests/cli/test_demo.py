@@ -21,7 +21,7 @@ from areal_callbacks.writers.jsonl import ExpertLoadsRecord, MetricsRecord, read
 
 STEPS, ROWS_PER_STEP, TOP_K = 6, 16, 2
 REPOSITORY = Path(__file__).parents[2]
-TIMING = ("second", "timeperf/", "runtime", "flops_per_second")
+TIMING = ("second", "timeperf/", "runtime", "flops_per_second", "goodput", "device_memory/")
 
 
 def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:

@@ -191,7 +191,7 @@ def test_a_child_that_trains_nothing_loads_nothing_and_is_not_held_up(place: Pat
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (("--every", "3", "--no-flops", "--no-report"), {"every": 3, "report": False}),
+        (("--every", "3", "--no-flops", "--no-report"), {"every": 3, "flops.enabled": False, "report.enabled": False}),
         (("--config", "ours.yaml", "--every", "5"), {"every": 5, "moe_balance.extended": True}),
     ],
 )

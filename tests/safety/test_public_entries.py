@@ -15,11 +15,16 @@ import areal_callbacks
 PACKAGE = Path(areal_callbacks.__file__).parent
 MODULES = [
     "session.session",
-    *(f"integrations.{path.stem}" for path in sorted((PACKAGE / "integrations").glob("[!_]*.py"))),
+    *(
+        f"integrations.{path.stem}"
+        for path in sorted((PACKAGE / "integrations").glob("[!_]*.py"))
+        if path.stem not in ("axolotl", "swift")  # need their stack, and hand the Trainer its callback
+    ),
 ]
 MADE_OF_ENTRIES = {
     "MetricsSession.attach": "returns the session",
     "MetricsSession.export": "returns an export in any case",
+    "MetricsSession.late_records": "makes a block, whose end is an entry",
     "MetricsSession.report": "a person asks for it, in a notebook, and reads the error",
     "AReaLMetricsCallback.state": "returns a mapping in any case",
     "MegatronSession.unmeasured": "returns an iterator in any case",

@@ -151,7 +151,7 @@ def test_tensor_parallelism_changes_no_balance(measured: Measure) -> None:
     alone, together = measured("single")[0], measured("tp2_sp")[0]
     assert balance(together, 0) == balance(alone, 0)
     assert balance(together, 1) == balance(alone, 1)
-    assert len(balance(alone, 0)) == 8
+    assert len(balance(alone, 0)) == 11
 
 
 def test_dropped_assignments_do_not_count(measured: Measure) -> None:

@@ -135,16 +135,9 @@ def test_no_trainer_to_be_found(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert "nothing will be measured" in message
 
 
-@pytest.mark.parametrize(
-    ("preparation", "named"),
-    [
-        ("sys.modules['transformers'] = None", "pip install 'areal-callbacks[transformers]'"),
-        ("import transformers; del transformers.Trainer._run_epoch", "too old, it has no _run_epoch"),
-    ],
-)
-def test_a_missing_or_old_framework_is_named(preparation: str, named: str) -> None:
-    program = f"import sys; {preparation}\nimport areal_callbacks.integrations.transformers"
+def test_a_missing_framework_is_named() -> None:
+    program = "import sys; sys.modules['transformers'] = None\nimport areal_callbacks.integrations.transformers"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 1
     assert "ImportError" in result.stderr.splitlines()[-1]
-    assert named in result.stderr.splitlines()[-1]
+    assert "pip install 'areal-callbacks[transformers]'" in result.stderr.splitlines()[-1]
