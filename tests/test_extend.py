@@ -6,12 +6,14 @@ import csv
 import math
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from support.finding_runs import diagnose
 from torch import nn
 
 from areal_callbacks import MetricsSession, get_flops_estimator, stats_tracker
@@ -90,3 +92,15 @@ def test_a_writer(page: Any, tmp_path: Path) -> None:
     with (tmp_path / "metrics.csv").open() as file:
         rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
     assert rows == [{"step": 1, "reward": 0.5}, {"step": 2, "reward": 1.0}]
+
+
+@pytest.mark.parametrize(("rewards", "steps"), [([1.0] * 5 + [-1.0] * 12, [80]), ([1.0, -1.0] * 10, [])])
+def test_a_finding(page: Any, rewards: list[float], steps: list[int]) -> None:
+    assert page.RULES["reward_below_zero"] is page.judge_reward
+    assert [each.step for each in diagnose(reward=rewards) if each.rule == "reward_below_zero"] == steps
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_the_rule_afterwards(page: Any) -> Iterator[None]:
+    yield
+    del page.RULES["reward_below_zero"]
