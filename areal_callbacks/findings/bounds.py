@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from areal_callbacks.findings.history import ExportedHistory, Points
 from areal_callbacks.findings.windows import LAST, Episode, find_episode, skip_warm_up, smooth
+
+
+class FindingSteps(TypedDict):
+    """The fields of a finding that say when."""
+
+    step: int
+    found_step: int
+    last_step: int
 
 
 class Excess(NamedTuple):
@@ -22,6 +30,11 @@ class Excess(NamedTuple):
     found_step: int
     last_step: int
     value: float
+
+    @property
+    def steps(self) -> FindingSteps:
+        """For the finding that says so."""
+        return {"step": self.step, "found_step": self.found_step, "last_step": self.last_step}
 
 
 def find_excess(points: Points, bound: float, exports: int = LAST) -> Excess | None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.clock import Clock
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -23,18 +24,6 @@ from areal_callbacks.writers.jsonl import MetricsRecord, read_metrics
 
 FORWARD, BACKWARD, OPTIMIZER, ZERO_GRAD, MOVE, DATA, EVALUATION = (10**place for place in range(7))
 STEPS, ACCUMULATE = 3, 2
-
-
-class Clock:
-    """Seconds that pass only when somebody says so."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def advance(self, seconds: float) -> None:
-        self.now += seconds
 
 
 CLOCK = Clock()

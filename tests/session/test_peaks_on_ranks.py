@@ -97,3 +97,23 @@ def test_the_slowest_rank_and_the_longest_wait(two_ranks: Ranks, tmp_path: Path)
     )
     assert 0.08 <= first["train_perf/data_wait_seconds"] <= wall - first["train_perf/seconds_min"] - 3 * 0.06
     assert 0.0 < first["train_perf/goodput"] < 1.0
+
+
+def train_with_counters(group: ProcessGroup, folder: str, gib: list[dict[str, float]]) -> dict[str, float]:
+    """On a CPU whose memory is counted, as that of an accelerator is."""
+    import torch
+    from pytest import MonkeyPatch
+
+    with MonkeyPatch.context() as patch:
+        for name, value in gib[group.rank()].items():
+            patch.setattr(torch.cpu, f"max_memory_{name}", lambda _, value=value: int(value * 2**30), raising=False)
+        return train(group, folder, [None, None])
+
+
+def test_device_memory_is_that_of_the_fullest_rank(two_ranks: Ranks, tmp_path: Path) -> None:
+    gib = [{"allocated": 1.5, "reserved": 2.0}, {"allocated": 1.0, "reserved": 5.0}]
+    for metrics in two_ranks.run(train_with_counters, str(tmp_path), gib):
+        assert metrics["device_memory/peak_allocated_gib"] == 1.5
+        assert metrics["device_memory/peak_reserved_gib"] == 5.0
+    for metrics in two_ranks.run(train, str(tmp_path), [None, None]):
+        assert not [key for key in metrics if key.startswith("device_memory/")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from support.clock import Clock
 from support.reductions import over_ranks
 from torch import nn
 
@@ -13,14 +14,6 @@ from areal_callbacks.monitors.consumers import Entry
 from areal_callbacks.monitors.forward_call import ForwardCall
 from areal_callbacks.monitors.throughput.monitor import ThroughputMonitor
 from areal_callbacks.monitors.throughput.timer import WallTimer
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Rank:

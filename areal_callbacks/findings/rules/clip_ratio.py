@@ -25,9 +25,7 @@ def judge(history: ExportedHistory) -> Iterator[Finding]:
         yield Finding(
             rule="clip_ratio",
             severity="severe" if excess.value >= SEVERE_SHARE else "warning",
-            step=excess.step,
-            found_step=excess.found_step,
-            last_step=excess.last_step,
+            **excess.steps,
             key=_KEY,
             summary=f"{100 * excess.value:.0f} % of the tokens are clipped since step {excess.step:,}",
             advice="Lower the learning rate, make fewer updates per batch, or widen the clipping range.",

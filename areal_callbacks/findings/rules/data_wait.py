@@ -29,9 +29,7 @@ def judge(history: ExportedHistory) -> Iterator[Finding]:
         yield Finding(
             rule="data_wait",
             severity="severe" if excess.value >= SEVERE_SHARE else "warning",
-            step=excess.step,
-            found_step=excess.found_step,
-            last_step=excess.last_step,
+            **excess.steps,
             key=_KEY,
             summary=f"{100 * excess.value:.0f} % of the time is waiting for data since step {excess.step:,}",
             advice="Use more loader workers, prefetch further, keep tokenised data on a local disk, and look for work"

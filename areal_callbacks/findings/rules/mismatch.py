@@ -57,9 +57,7 @@ def _describe(key: str, excess: Excess, said: str, evidence: dict[str, float], *
     return Finding(
         rule="mismatch",
         severity="severe" if is_severe else "warning",
-        step=excess.step,
-        found_step=excess.found_step,
-        last_step=excess.last_step,
+        **excess.steps,
         key=key,
         summary=said,
         advice=_ADVICE,

@@ -28,9 +28,7 @@ def judge(history: ExportedHistory) -> Iterator[Finding]:
         yield Finding(
             rule="optimizer_share",
             severity="warning",
-            step=excess.step,
-            found_step=excess.found_step,
-            last_step=excess.last_step,
+            **excess.steps,
             key=_KEY,
             summary=f"the optimizer takes {100 * excess.value:.0f} % of the training time since step {excess.step:,}",
             advice="Use a fused optimizer, keep its states on the device, shard them, or accumulate more gradients per"

@@ -32,9 +32,7 @@ def judge(history: ExportedHistory) -> Iterator[Finding]:
         yield Finding(
             rule="skipped_steps",
             severity="severe" if excess.value >= SEVERE_SHARE else "warning",
-            step=excess.step,
-            found_step=excess.found_step,
-            last_step=excess.last_step,
+            **excess.steps,
             key=_KEY,
             summary=f"{100 * excess.value:.0f} % of the optimizer's steps are skipped since step {excess.step:,}",
             advice="Gradients overflow: train in bfloat16, lower the learning rate, look for a loss that is too large.",

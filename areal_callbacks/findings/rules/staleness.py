@@ -24,9 +24,7 @@ def judge(history: ExportedHistory) -> Iterator[Finding]:
         yield Finding(
             rule="staleness",
             severity="severe" if excess.value >= SEVERE_LIMIT else "warning",
-            step=excess.step,
-            found_step=excess.found_step,
-            last_step=excess.last_step,
+            **excess.steps,
             key=_KEY,
             summary=f"tokens are {excess.value:.1f} versions old on average since step {excess.step:,}",
             advice="Bound the staleness of the rollouts, use fewer of them at once, or publish weights more often.",

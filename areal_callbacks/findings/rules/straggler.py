@@ -38,9 +38,7 @@ def judge(history: ExportedHistory) -> Iterator[Finding]:
     yield Finding(
         rule="straggler",
         severity="severe" if excess.value >= SEVERE_SHARE else "warning",
-        step=excess.step,
-        found_step=excess.found_step,
-        last_step=excess.last_step,
+        **excess.steps,
         key=_SECONDS if rank is None else _RANK,
         summary=f"the others wait {100 * excess.value:.0f} % of the time for {who} since step {excess.step:,}",
         advice="Look at that rank's node: clocks, thermal throttling, other jobs, a slow link; or at how batches are"

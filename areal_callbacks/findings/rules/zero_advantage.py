@@ -26,9 +26,7 @@ def judge(history: ExportedHistory) -> Iterator[Finding]:
         yield Finding(
             rule="zero_advantage",
             severity="severe" if excess.value >= SEVERE_SHARE else "warning",
-            step=excess.step,
-            found_step=excess.found_step,
-            last_step=excess.last_step,
+            **excess.steps,
             key=_KEY,
             summary=f"{100 * excess.value:.0f} % of the tokens have no advantage since step {excess.step:,}",
             advice="Choose tasks that are solved sometimes, sample larger groups, or leave out groups without spread.",

@@ -7,24 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from support.clock import Clock
 
 from areal_callbacks.monitors.throughput.timer import EventTimer, WallTimer, make_timer
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def wait(self, seconds: float) -> None:
-        self.now += seconds
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(100.0)
 
 
 def test_spans_are_summed_and_the_time_between_them_is_not(clock: Clock) -> None:
@@ -32,10 +22,10 @@ def test_spans_are_summed_and_the_time_between_them_is_not(clock: Clock) -> None
     for inside, outside in ((1.0, 10.0), (0.5, 20.0)):
         timer.start()
         assert timer.running
-        clock.wait(inside)
+        clock.advance(inside)
         timer.stop()
         assert not timer.running
-        clock.wait(outside)
+        clock.advance(outside)
     assert timer.take() == 1.5
     assert timer.take() == 0.0
 
@@ -44,11 +34,11 @@ def test_start_and_stop_are_idempotent(clock: Clock) -> None:
     timer = WallTimer(clock=clock)
     timer.stop()
     timer.start()
-    clock.wait(1.0)
+    clock.advance(1.0)
     timer.start()
-    clock.wait(1.0)
+    clock.advance(1.0)
     timer.stop()
-    clock.wait(1.0)
+    clock.advance(1.0)
     timer.stop()
     assert timer.take() == 2.0
 
@@ -56,11 +46,11 @@ def test_start_and_stop_are_idempotent(clock: Clock) -> None:
 def test_a_cancelled_span_is_forgotten(clock: Clock) -> None:
     timer = WallTimer(clock=clock)
     timer.start()
-    clock.wait(5.0)
+    clock.advance(5.0)
     timer.cancel()
     assert not timer.running
     timer.start()
-    clock.wait(0.25)
+    clock.advance(0.25)
     timer.stop()
     assert timer.take() == 0.25
 
@@ -68,9 +58,9 @@ def test_a_cancelled_span_is_forgotten(clock: Clock) -> None:
 def test_an_open_span_goes_on_over_an_export(clock: Clock) -> None:
     timer = WallTimer(clock=clock)
     timer.start()
-    clock.wait(2.0)
+    clock.advance(2.0)
     assert timer.take() == 0.0
-    clock.wait(1.0)
+    clock.advance(1.0)
     timer.stop()
     assert timer.take() == 3.0
 
@@ -98,7 +88,7 @@ def test_asynchronous_work_counts_in_the_span_that_gave_it_and_no_other_does(clo
         queue.give(5.0)
         timer.may_stop()
         timer.stop()
-        clock.wait(1.0)
+        clock.advance(1.0)
     assert timer.take() == 15.0
     timer.start()
     queue.give(2.0)

@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import pytest
+from support.clock import Clock
 
 from areal_callbacks.monitors.throughput.timer import WallTimer
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def wait(self, seconds: float) -> None:
-        self.now += seconds
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(100.0)
 
 
 def test_the_time_between_spans_is_a_gap(clock: Clock) -> None:
     timer = WallTimer(clock=clock)
-    clock.wait(7.0)
+    clock.advance(7.0)
     assert timer.take_gaps() is None
     for outside in (2.0, 4.0, 8.0):
         timer.start()
-        clock.wait(1.0)
+        clock.advance(1.0)
         timer.stop()
-        clock.wait(outside)
+        clock.advance(outside)
     assert timer.take_gaps() == 2.0 + 4.0  # the last one has not ended
     assert timer.take_gaps() is None
     timer.start()
@@ -45,14 +35,14 @@ def test_what_is_left_out_of_a_gap(clock: Clock) -> None:
     assert not timer.leave_gap()
     timer.may_stop()
     timer.stop()
-    clock.wait(1.0)
+    clock.advance(1.0)
     assert timer.leave_gap()
-    clock.wait(10.0)
+    clock.advance(10.0)
     timer.enter_gap()
-    clock.wait(2.0)
+    clock.advance(2.0)
     timer.start()
     timer.stop()
-    clock.wait(20.0)
+    clock.advance(20.0)
     timer.forget_gap()
     timer.start()
     assert timer.take_gaps() == 3.0
@@ -63,11 +53,11 @@ def test_a_gap_after_a_mark_has_the_same_parts_and_is_none_if_the_span_goes_on(c
     for goes_on, waited in ((False, 1.0 + 4.0), (True, None)):
         timer.start()
         timer.may_stop()
-        clock.wait(1.0)
+        clock.advance(1.0)
         assert timer.leave_gap()
-        clock.wait(2.0)
+        clock.advance(2.0)
         timer.enter_gap()
-        clock.wait(4.0)
+        clock.advance(4.0)
         timer.stop() if goes_on else timer.start()
         timer.take()
         assert timer.take_gaps() == waited
@@ -75,7 +65,7 @@ def test_a_gap_after_a_mark_has_the_same_parts_and_is_none_if_the_span_goes_on(c
         timer.forget_gap()
     timer.start()
     timer.may_stop()
-    clock.wait(1.0)
+    clock.advance(1.0)
     timer.forget_gap()
     timer.start()
     assert timer.take_gaps() is None
@@ -85,10 +75,10 @@ def test_a_gap_begins_at_the_mark_if_another_span_starts(clock: Clock) -> None:
     timer = WallTimer(clock=clock)
     timer.start()
     timer.may_stop()
-    clock.wait(3.0)
+    clock.advance(3.0)
     timer.start()
-    clock.wait(1.0)
+    clock.advance(1.0)
     timer.may_stop()
-    clock.wait(1.0)
+    clock.advance(1.0)
     timer.stop()
     assert (timer.take(), timer.take_gaps()) == (2.0, 3.0)
