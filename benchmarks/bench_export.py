@@ -14,28 +14,18 @@ import os
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from slowest import timed
 from tabulate import tabulate
 
 from areal_callbacks.core.reduce import _CHANNELS
 from areal_callbacks.core.tracker import StatsTracker
 
 METRICS, ROUNDS = (100, 500), 300
-
-
-def timed(call: Callable[[], object]) -> float:
-    """Seconds that the slowest rank took."""
-    dist.barrier()
-    start = time.perf_counter()
-    call()
-    seconds = torch.tensor(time.perf_counter() - start, dtype=torch.float64)
-    dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
-    return float(seconds)
 
 
 class Case:

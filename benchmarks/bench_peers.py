@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from contestants import find_contestants
+from slowest import timed
 from tabulate import tabulate
 from torch.distributed import distributed_c10d
 
@@ -56,16 +57,6 @@ def counted() -> Iterator[list[int]]:
         for name, original in originals.items():
             for place in places:
                 setattr(place, name, original)
-
-
-def timed(call: Callable[[], object]) -> float:
-    """Seconds that the slowest rank took."""
-    dist.barrier()
-    start = time.perf_counter()
-    call()
-    seconds = torch.tensor(time.perf_counter() - start, dtype=torch.float64)
-    dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
-    return float(seconds)
 
 
 def exports(metrics: int, seconds: float) -> tuple[dict[str, list[float]], dict[str, int]]:

@@ -102,9 +102,8 @@ def test_the_slowest_rank_and_the_longest_wait(two_ranks: Ranks, tmp_path: Path)
 def train_with_counters(group: ProcessGroup, folder: str, gib: list[dict[str, float]]) -> dict[str, float]:
     """On a CPU whose memory is counted, as that of an accelerator is."""
     import torch
-    from pytest import MonkeyPatch
 
-    with MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         for name, value in gib[group.rank()].items():
             patch.setattr(torch.cpu, f"max_memory_{name}", lambda _, value=value: int(value * 2**30), raising=False)
         return train(group, folder, [None, None])
