@@ -135,13 +135,15 @@ def _serve(pipe: Any, rank: int, world: int, port: int) -> None:
     with contextlib.suppress(EOFError):
         while True:
             path, name, args = pipe.recv()
+            # Only now has every rank left the job before: one that is still connecting needs its peers' groups.
+            destroy_groups(kept=[dist.group.WORLD])
+            threads = _count_threads()
             try:
                 function = getattr(_load(path, modules), name)
                 answer = False, function(dist.new_group(), *args)
             except BaseException:
                 answer = True, traceback.format_exc()
-            destroy_groups(kept=[dist.group.WORLD])
-            pipe.send((*answer, _count_threads()))
+            pipe.send((*answer, threads))
 
 
 _MOST_THREADS = 200
