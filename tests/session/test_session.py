@@ -115,15 +115,15 @@ def test_excluded_work_is_not_training_time(session: MetricsSession) -> None:
 
     session.begin()
     with session.excluded("rollout"):
-        time.sleep(0.05)
+        time.sleep(0.2)
     with session.excluded():
-        time.sleep(0.05)
+        time.sleep(0.2)
     session.end()
     with session.excluded("rollout"):  # outside of a step it starts none
         time.sleep(0.01)
     metrics = session.export(1).metrics
-    assert metrics["train_perf/seconds"] < 0.05
-    assert 0.02 <= metrics["timeperf/rollout"] < 0.1  # the mean of both
+    assert metrics["train_perf/seconds"] < 0.2
+    assert 0.1 <= metrics["timeperf/rollout"] < 0.2  # the mean of both
     session.close()
 
 

@@ -174,9 +174,10 @@ def test_padding_to_capacity_is_told(measured: Measure) -> None:
 def test_waiting_for_data_is_no_training_time(pools: dict[int, Ranks], layout: dict[str, Any]) -> None:
     ranks = pools[2].run_from(JOBS, "wait_for_data", layout, 0.1)
     chunks = layout.get("vpp", 1)
+    slept = MICRO_BATCHES * chunks * 0.1
     waited = sum(rank["whole"] for rank in ranks) / 2 - ranks[0]["train_perf/seconds_mean"]
-    assert waited == pytest.approx(MICRO_BATCHES * chunks * 0.1, rel=0.1)
-    assert ranks[0]["train_perf/data_wait_seconds"] == pytest.approx(MICRO_BATCHES * chunks * 0.1, rel=0.1)
+    assert slept <= waited < 1.5 * slept
+    assert slept <= ranks[0]["train_perf/data_wait_seconds"] < 1.5 * slept
 
 
 def test_a_rank_that_trained_nothing_takes_part(pools: dict[int, Ranks]) -> None:
