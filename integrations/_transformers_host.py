@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from types import FrameType
+from types import FrameType, SimpleNamespace
 
 from torch.optim import Optimizer
 
@@ -33,6 +33,7 @@ __all__ = [
     "calling_trainer",
     "integration_utils",
     "optimizer_of",
+    "padding_of",
     "report_old_trainer",
     "size_of",
     "topology_of",
@@ -76,6 +77,19 @@ def optimizer_of(trainer: Trainer) -> Optimizer | None:
         )
         return None
     return trainer.optimizer if isinstance(trainer.optimizer, Optimizer) else None
+
+
+def padding_of(trainer: Trainer) -> SimpleNamespace:
+    """The special numbers of what makes the batches, the collator, or else of the trainer's tokenizer."""
+    collator, processor = trainer.data_collator, getattr(trainer, "processing_class", None)
+    places = [
+        known for one in (collator, processor) for known in (one, getattr(one, "tokenizer", None)) if known is not None
+    ]
+    names = [f"{name}_token_id" for name in ("pad", "bos", "eos", "sep", "cls")]
+    found = {name: [getattr(place, name, None) for place in places] for name in names}
+    return SimpleNamespace(
+        **{name: next((value for value in values if isinstance(value, int)), None) for name, values in found.items()}
+    )
 
 
 def topology_of(trainer: Trainer) -> Topology:

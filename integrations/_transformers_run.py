@@ -20,6 +20,7 @@ from areal_callbacks.integrations._transformers_host import (
     TrainingArguments,
     integration_utils,
     optimizer_of,
+    padding_of,
     report_old_trainer,
     size_of,
     topology_of,
@@ -81,7 +82,11 @@ class TransformersRun(Observer):
         trainer = self.trainer
         report_old_trainer()
         self.session.attach(
-            trainer.model_wrapped, optimizer_of(trainer), topology_of(trainer), device=trainer.args.device
+            trainer.model_wrapped,
+            optimizer_of(trainer),
+            topology_of(trainer),
+            device=trainer.args.device,
+            padding=attempt("transformers:padding", "the tokenizer does not tell its padding", padding_of, trainer),
         )
         self._wrap(callback)
         include_batch_moves(self._patches, self.session.included, lambda _: self._is_fetching)

@@ -62,17 +62,20 @@ class TrainingForward(Observer):
             return self._call.trains
         return self._begun_outside == torch._C._current_graph_task_id()  # not in a backward that follows
 
-    def attach(self, roots: Iterable[nn.Module], *, inputs_of: Iterable[nn.Module] | None = None) -> None:
+    def attach(
+        self, roots: Iterable[nn.Module], *, inputs_of: Iterable[nn.Module] | None = None, padding: Any = None
+    ) -> None:
         """Hook the modules that the training loop calls, and the models nested in them.
 
         Args:
             roots: the outermost modules.
             inputs_of: the roots whose inputs the listener is told; all by default.
+            padding: names the number of padding where no configuration does.
         """
         roots = list(roots)
         readable = set(roots if inputs_of is None else inputs_of)
         for root in roots:
-            entries = find_entries(root)
+            entries = [entry._replace(config=entry.config or padding) for entry in find_entries(root)]
             self._has_models[root] = _has_text(entries)
             if root not in readable:
                 self._without_inputs.update(entry.module for entry in entries)
@@ -137,7 +140,8 @@ class TrainingForward(Observer):
     def _around_compile(self, module: nn.Module, /, *args: Any, **kwargs: Any) -> Generator[None]:
         yield
         if module._compiled_call_impl is not None:
-            self._entries[module] = find_entries(module)[0]
+            config = self._entries[module].config
+            self._entries[module] = find_entries(module)[0]._replace(config=config)
             self._stay_outside(self._entries[module])
 
     def attach_method(self, module: nn.Module, name: str) -> None:

@@ -112,12 +112,13 @@ class Observation(Observer):
         forward_methods: Sequence[tuple[nn.Module, str]],
         ignored_calls: Sequence[tuple[object, str]],
         inputs_of: Sequence[nn.Module] | None,
+        padding: Any,
     ) -> None:
         if self._estimates is not None:
             self._estimates.join(parts)
         if self.moe is not None:
             self.moe.attach(parts, device)
-        self._forward.attach(parts, inputs_of=inputs_of)
+        self._forward.attach(parts, inputs_of=inputs_of, padding=padding)
         for module, name in forward_methods:
             self._forward.attach_method(module, name)
         for owner, name in ignored_calls:

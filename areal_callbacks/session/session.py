@@ -114,6 +114,7 @@ class MetricsSession(StepEvents):
         forward_methods: Sequence[tuple[nn.Module, str]] = (),
         ignored_calls: Sequence[tuple[object, str]] = (),
         inputs_of: Sequence[nn.Module] | None = None,
+        padding: object = None,
         flops_estimator: Estimator | None = None,
     ) -> MetricsSession:
         """Observe a model (or the parts of one), as wrapped as the loop calls it, and its optimizers.
@@ -131,6 +132,8 @@ class MetricsSession(StepEvents):
             forward_methods: (module, name) of methods that the host calls instead of the module itself.
             ignored_calls: (owner, name) of methods inside which the host runs the model without training it.
             inputs_of: the parts that are given the batch, all by default; not later parts of a pipeline.
+            padding: a tokenizer or a configuration: its ``pad_token_id`` and ``eos_token_id`` are taken where the
+                model's own configuration names no padding.
             flops_estimator: training FLOPs of one sequence, for a model without a Hugging Face configuration.
         """
         self._observe(
@@ -139,7 +142,12 @@ class MetricsSession(StepEvents):
             begin_with_forward=begin_with_forward,
             device=device,
             estimator=flops_estimator,
-            hooks={"forward_methods": forward_methods, "ignored_calls": ignored_calls, "inputs_of": inputs_of},
+            hooks={
+                "forward_methods": forward_methods,
+                "ignored_calls": ignored_calls,
+                "inputs_of": inputs_of,
+                "padding": padding,
+            },
         )
         self._observe_optimizers(optimizer)
         return self

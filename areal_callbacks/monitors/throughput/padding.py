@@ -20,9 +20,11 @@ def find_padding(batch: TokenBatch, starts: Tensor | None) -> Tensor | None:
     the number of padding in the configuration, where there is no loss (if nothing tells where a loss is: unless that
     number also ends sequences).
 
-    Behind a packing it is what has positions 0, 0, 0 and no loss, also where a mask does not tell it.
+    Behind a packing it is what has positions 0, 0, 0 and no loss, also where a mask does not tell it; and sequences of
+    nothing but the number of padding, at either end of a row that has others.
     """
-    told = [_from_masks(batch), _from_ends(batch, starts), _from_restarts(batch, starts), _from_boundaries(batch)]
+    rules = (_from_ends, _from_restarts, _from_segments)
+    told = [_from_masks(batch), *(rule(batch, starts) for rule in rules), _from_boundaries(batch)]
     found = [padding for padding in told if padding is not None]
     return torch.stack(found).any(0) if found else None
 
@@ -53,7 +55,7 @@ def _from_ends(batch: TokenBatch, starts: Tensor | None) -> Tensor | None:
     ends = _ends(padding, starts)
     if batch.is_decoder:  # which may begin with the number of padding
         return ends
-    return ends | _ends(padding.flip(-1), None).flip(-1)
+    return ends | run_at_end(padding.flip(-1)).flip(-1)
 
 
 def _from_restarts(batch: TokenBatch, starts: Tensor | None) -> Tensor | None:
@@ -67,6 +69,19 @@ def _from_restarts(batch: TokenBatch, starts: Tensor | None) -> Tensor | None:
         return _ends(single & (batch.labels == _NO_LOSS), None)
     run = _ends(single, None)
     return run & (run.sum(-1, keepdim=True) > 1)  # one alone may be a sequence
+
+
+def _from_segments(batch: TokenBatch, starts: Tensor | None) -> Tensor | None:
+    if starts is None or batch.ids is None or batch.pad_id is None:
+        return None
+    segments, pads = segment_ids(starts), (batch.ids == batch.pad_id).reshape(-1).long()
+    fewest = torch.ones_like(pads).scatter_reduce_(0, segments, pads, "amin")
+    whole = fewest[segments].view_as(starts).bool()
+    return _ends_of_rows(whole) & ~whole.all(-1, keepdim=True)
+
+
+def _ends_of_rows(found: Tensor) -> Tensor:
+    return run_at_end(found) | run_at_end(found.flip(-1)).flip(-1)
 
 
 def _ends(found: Tensor, starts: Tensor | None) -> Tensor:

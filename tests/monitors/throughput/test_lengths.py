@@ -23,6 +23,12 @@ def read(*args: Any, **kwargs: Any) -> list[int] | None:
     return None if lengths is None else checked(lengths)
 
 
+def read_with(config: Any, **inputs: Tensor) -> list[int]:
+    batch = read_batch(inputs, config=config)
+    assert batch is not None
+    return checked(lengths_of(batch))
+
+
 def checked(lengths: Lengths | None) -> list[int]:
     assert lengths is not None
     values = lengths.values.tolist()
@@ -194,6 +200,40 @@ def test_padding_behind_a_packing(lengths: list[int], padding: int) -> None:
     one = slice(0, total + 1)
     assert read(input_ids=ids[:, one], position_ids=positions[:, one]) == [*lengths, 1]  # may be a sequence
     assert read(input_ids=ids[:, one], position_ids=positions[:, one], labels=labels[:, one]) == lengths
+
+
+PACKED = torch.tensor([[5, 6, 3, 7, 3, 0, 0, 0, 0]])
+PLACES = torch.tensor([[0, 1, 2, 0, 1, 0, 1, 2, 3]])
+
+
+@pytest.mark.parametrize("end", [3, 0])
+@pytest.mark.parametrize("told", ["labels", "mask and labels", "nothing"])
+@pytest.mark.parametrize("left", [False, True])
+def test_padding_behind_a_packing_that_is_numbered_like_a_sequence(end: int, told: str, left: bool) -> None:
+    """Pads of one packing at 0, 1, 2, 3, as axolotl's collator numbers them; also where sequences end with pads."""
+    ids, places = PACKED.where(PACKED != 3, end), PLACES
+    labels = ids.where(torch.arange(9) < 5, -100)
+    given = {"input_ids": ids, "position_ids": places}
+    given |= {"labels": labels} if "labels" in told else {}
+    given |= {"attention_mask": torch.ones_like(ids)} if "mask" in told else {}
+    if left:
+        given = {name: torch.cat([value[:, 5:], value[:, :5]], 1) for name, value in given.items()}
+    config = SimpleNamespace(pad_token_id=0, eos_token_id=end)
+    assert read_with(config, **given) == [3, 2]
+    assert read_with(None, **given) == ([4, 3, 2] if left else [3, 2, 4])  # what no number of padding is known for
+
+
+def test_pads_in_a_packing_that_are_sequences() -> None:
+    """Between others, or as all that a row holds, they stand for what they are."""
+    config = SimpleNamespace(pad_token_id=0, eos_token_id=0)
+    between = torch.tensor([[5, 0, 0, 0, 7, 0]])
+    assert read_with(config, input_ids=between, position_ids=torch.tensor([[0, 1, 0, 1, 0, 1]])) == [2, 2, 2]
+    several = torch.tensor([[5, 0, 0, 0, 0, 0]])
+    assert read_with(config, input_ids=several, position_ids=torch.tensor([[0, 1, 0, 1, 0, 1]])) == [2]
+    assert read_with(config, input_ids=several[:, 2:], position_ids=torch.tensor([[0, 1, 2, 3]])) == [4]
+    with_both = torch.cat([several, between])
+    places = torch.tensor([[0, 1, 0, 1, 0, 1], [0, 1, 2, 3, 4, 5]])
+    assert read_with(config, input_ids=with_both, position_ids=places) == [2, 6]
 
 
 def test_one_axis_of_the_positions_of_images_goes_on_within_an_image() -> None:
