@@ -26,7 +26,7 @@ $(PY):
 
 $(VENV)/.demo: $(INPUTS) | $(PY)
 	@echo "Installing into $(VENV), which takes some minutes ..."
-	$(PIP) --editable '.[transformers,tensorboard]'
+	@$(PY) -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[transformers,tensorboard]'
 	@touch $@
 
 $(VENV)/.test: $(INPUTS) | $(PY)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+from pathlib import Path
 
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM, Trainer, TrainingArguments, set_seed
 
@@ -63,6 +64,9 @@ def main() -> None:
     trainer.train()
     if tensorboard:
         print(f"\nTo look at the curves: tensorboard --logdir {options.output}")
+    report = Path(options.output, "areal_metrics", "report.html")
+    if report.exists():
+        print(f"\nOpen this file in a browser: {report}")
 
 
 if __name__ == "__main__":

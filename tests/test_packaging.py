@@ -1,4 +1,4 @@
-"""Every data file in the package reaches the wheel: setuptools silently leaves out what is not listed."""
+"""What pyproject.toml lists by hand is whole: data files, and the versions that `uv sync` installs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def test_every_data_file_is_listed() -> None:
-    package_data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    package_data = PROJECT["tool"]["setuptools"]["package-data"]
     listed = {
         path
         for package, patterns in package_data.items()
@@ -24,3 +25,13 @@ def test_every_data_file_is_listed() -> None:
         if not file.endswith((".py", ".pyc"))
     }
     assert sorted(present - listed) == []
+
+
+def test_uv_installs_the_versions_of_the_constraints() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    assert PROJECT["tool"]["uv"]["constraint-dependencies"] == [line for line in lines if line and line[0] != "#"]
+
+
+def test_uv_sync_installs_what_make_demo_does() -> None:
+    (group,) = PROJECT["dependency-groups"]["dev"]
+    assert group.removeprefix("areal-callbacks") in (ROOT / "Makefile").read_text()

@@ -87,6 +87,7 @@ def test_it_shows_progress_a_table_and_the_paths(demo_folder: Path) -> None:
     assert stdout.count("\nmoe_balance/layer_") == 3
     assert "  demo_output/areal_metrics/metrics.jsonl" in stdout
     assert "tensorboard --logdir demo_output" in stdout
+    assert stdout.splitlines()[-1] == "Open this file in a browser: demo_output/areal_metrics/report.html"
     assert list((demo_folder / "demo_output" / "runs").rglob("events.out.tfevents.*"))
 
 
