@@ -11,6 +11,7 @@ from areal_callbacks.findings import Finding, find
 from areal_callbacks.findings.lines import describe
 from areal_callbacks.report import find_metrics
 from areal_callbacks.report.history import read_history
+from areal_callbacks.safety.text import tell_number
 from areal_callbacks.writers.redact import as_json_number
 
 
@@ -50,7 +51,8 @@ def _as_json(finding: Finding) -> dict[str, object]:
 
 def _describe(findings: Sequence[Finding], exports: int) -> str:
     if not findings:
-        return f"nothing found in {exports:,} exports"
+        return f"nothing found in {tell_number(exports, 'export')}"
     severe = sum(finding.severity == "severe" for finding in findings)
-    head = f"{severe} severe and {len(findings) - severe} other findings in {exports:,} exports"
+    others = tell_number(len(findings) - severe, "other finding")
+    head = f"{severe} severe and {others} in {tell_number(exports, 'export')}"
     return "\n".join([head, "", *describe(findings)])

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from areal_callbacks.safety.text import tell_number
+
 if TYPE_CHECKING:
     from areal_callbacks.verify.beside import Beside
 
@@ -48,7 +50,7 @@ def _describe(beside: Beside, rows: list[Any]) -> str:
     from areal_callbacks.verify.comparison import tabulate_rows
 
     parts = [
-        f"{beside.steps} optimizer steps, lengths read by: {beside.exported.rule or '-'}",
+        f"{tell_number(beside.steps, 'optimizer step')}, lengths read by: {beside.exported.rule or '-'}",
         tabulate_rows(rows),
         *(f"could not be read: {problem}" for problem in beside.recounted.unread),
     ]

@@ -13,6 +13,7 @@ from areal_callbacks.flops.encoder_decoder import EncoderDecoderFlops
 from areal_callbacks.flops.registry import Estimator
 from areal_callbacks.flops.sampled import SampledFlops
 from areal_callbacks.flops.work import BlockWork, ModelWork, model_work
+from areal_callbacks.safety.text import tell_number
 
 _BLOCKS = ("block", "number", "FLOPs", "per token", "share", "active parameters", "parameters")
 
@@ -43,7 +44,7 @@ def describe_works(works: Sequence[ModelWork]) -> str:
 
 
 def _describe(work: ModelWork) -> str:
-    headline = f"{work.tokens:,} tokens: {work.flops:,} FLOPs"
+    headline = f"{tell_number(work.tokens, 'token')}: {work.flops:,} FLOPs"
     if not work.tokens:
         return headline
     ratios = f"attention share {work.attention_share:.1%}, {work.ratio_to_6nd:.3f} times 6·N·D"

@@ -1,4 +1,4 @@
-"""Text that others wrote, as messages may show it: short, and without characters that a terminal obeys."""
+"""Text in messages: what others wrote, short and without characters that a terminal obeys; and numbers of things."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ def make_printable(text: object, longest: int = LONGEST) -> str:
     if not shown.isprintable():
         shown = "".join(map(_escape, shown))
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+
+
+def tell_number(number: int, noun: str) -> str:
+    """``1 layer``, ``2 layers``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _escape(character: str) -> str:

@@ -50,7 +50,7 @@ def test_a_severe_finding_fails(tmp_path: Path) -> None:
 def test_a_warning_passes(tmp_path: Path) -> None:
     result = run(write(tmp_path, [1.0] * 60, [1000.0] * 40 + [700.0] * 20))
     assert result.exit_code == 0
-    assert "0 severe and 1 other findings" in result.output
+    assert "0 severe and 1 other finding in" in result.output
     assert "docs/findings.md#throughput_drop" in result.output
 
 

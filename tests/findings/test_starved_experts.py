@@ -25,6 +25,11 @@ def test_a_layer_with_a_dead_expert_and_one_with_starved_ones():
     assert (finding.step, finding.found_step, finding.last_step) == (10, 50, 120)
 
 
+def test_one_expert_of_one_layer_is_singular():
+    (finding,) = diagnose(exported([0] + [100] * 15), loss=[1.0] * 12)
+    assert finding.summary == "1 expert in 1 layer is starved, 1 of them dead; layer 0: 1 of 16"
+
+
 def test_the_beginning_is_where_the_layer_starved_first():
     snapshots = exported([100] * 32, exports=8)
     for snapshot in snapshots[3:]:

@@ -42,7 +42,7 @@ def test_the_strip_says_what_is_wrong(sick_page: Browser, sick: Path) -> None:
     assert top < 1000, "without scrolling"
     told = "\n".join(item.text for item in items)
     assert "layer 7: one expert takes" in told
-    assert "12 experts in 1 layer" in told
+    assert "12 experts in 1 layer are starved" in told
     assert "throughput is 26 % below" in told
     assert "mismatch has grown" in told
     tiles = {tile.text.split("\n")[0]: tile for tile in page.all(".tile")}

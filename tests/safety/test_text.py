@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from areal_callbacks.safety.reporting import report_once
-from areal_callbacks.safety.text import make_printable
+from areal_callbacks.safety.text import make_printable, tell_number
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,10 @@ def test_reports_are_short_and_printable(caplog: pytest.LogCaptureFixture) -> No
     (record,) = caplog.records
     assert record.getMessage().startswith(r"cannot read \x1b]0;title\x07xxx")
     assert len(record.getMessage()) <= 2_000
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(0, "0 layers"), (1, "1 layer"), (2, "2 layers"), (1200, "1,200 layers")]
+)
+def test_one_is_singular(number: int, words: str) -> None:
+    assert tell_number(number, "layer") == words

@@ -18,6 +18,7 @@ from areal_callbacks.core.names import STARVED_EXPERTS
 from areal_callbacks.findings.finding import Finding, Layer
 from areal_callbacks.findings.history import ExportedHistory, ExportedLoads
 from areal_callbacks.findings.layers import name_for_people
+from areal_callbacks.safety.text import tell_number
 
 POOLED = 5
 LEAST_IDEAL = 100
@@ -50,7 +51,8 @@ def judge(history: ExportedHistory) -> Iterator[Finding]:
         last_step=history.snapshots[-1].step,
         key=STARVED_EXPERTS,
         layer=worst.layer,
-        summary=f"{starved} experts in {len(hungry)} layers are starved, {dead} of them dead;"
+        summary=f"{tell_number(starved, 'expert')} in {tell_number(len(hungry), 'layer')}"
+        f" {'is' if starved == 1 else 'are'} starved, {dead} of them dead;"
         f" {name_for_people(worst.layer)}: {worst.starved} of {worst.experts}",
         advice="Raise the balancing loss or the update rate of the router's bias; dead experts need a restart from a"
         " checkpoint, or new weights.",
