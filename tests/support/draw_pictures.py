@@ -1,4 +1,4 @@
-"""Draws the pictures of the documentation: numbers in health and not, the console of the demo, the report of a sick run.
+"""Draws the pictures of the documentation: numbers in health and not, the demo's console, a sick run's report.
 
 PYTHONPATH=tests python -m support.draw_pictures docs/pictures
 """

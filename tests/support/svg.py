@@ -68,8 +68,9 @@ class Svg:
 
     def __str__(self) -> str:
         frame = f'viewBox="0 0 {self.width} {self.height}" width="{self.width}" height="{self.height}"'
+        font = f'font-family="{self.font}" font-size="{self.size}"'
         lines = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {frame} role="img" font-family="{self.font}" font-size="{self.size}">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" {frame} role="img" {font}>',
             f"<title>{escape(self.title)}</title>",
             f"<style>svg{{{_declare(LIGHT)}}}@media(prefers-color-scheme:dark){{svg{{{_declare(DARK)}}}}}{_SHAPES}</style>",
             f'<rect class="paper" width="{self.width}" height="{self.height}" rx="6"/>',
