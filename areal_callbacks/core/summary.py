@@ -95,7 +95,7 @@ def summarise_all(tensors: Sequence[Tensor], mask: Tensor, reduce_type: ReduceTy
         return _one_by_one(numbers, mask, reduce_type)
     step = max(1, _AT_ONCE // mask.numel())
     parts = [numbers[start : start + step] for start in range(0, len(numbers), step)]
-    rows = [_stacked(torch.stack(part).reshape(len(part), -1), mask.reshape(-1), reduce_type) for part in parts]
+    rows = [_stacked([values.reshape(-1) for values in part], mask.reshape(-1), reduce_type) for part in parts]
     return rows[0] if len(rows) == 1 else torch.cat(rows)
 
 
@@ -115,35 +115,42 @@ def _one_by_one(tensors: Sequence[Tensor], mask: Tensor, reduce_type: ReduceType
     return torch.stack(numbers).view(-1, 4)
 
 
-def _stacked(tensors: Tensor, mask: Tensor, reduce_type: ReduceType) -> Tensor:
+def _stacked(tensors: Sequence[Tensor], mask: Tensor, reduce_type: ReduceType) -> Tensor:
     """For accelerators and few elements: the number of operations does not grow with the number of tensors.
 
+    Several tensors are stacked with ones, of which the sum is their count.
+
     Args:
-        tensors: ``[number of tensors, elements]``.
+        tensors: ``[elements]`` each.
         mask: ``[elements]``.
         reduce_type: decides what is computed.
     """
+    number, is_single = len(tensors), len(tensors) == 1
     wanted = [True, reduce_type in _WITH_MINIMUM, reduce_type in _WITH_MAXIMUM]
-    fills = _fills(tensors)[: 3 if wanted[2] else 2 if wanted[1] else 1]
-    filled = torch.where(mask, tensors, fills.view(-1, 1, 1))
-    total, count = filled[0].sum(1, dtype=torch.float64), mask.sum().expand(len(tensors))
-    _, lowest, highest = _fills(total).view(-1, 1).expand(3, len(tensors))
+    ones = _fills(tensors[0])[3:].expand(len(mask))
+    stacked = tensors[0].view(1, -1) if is_single else torch.stack([*tensors, ones])
+    fills = _fills(stacked)[: 3 if wanted[2] else 2 if wanted[1] else 1]
+    filled = torch.where(mask, stacked, fills.view(-1, 1, 1))
+    total = filled[0].sum(1, dtype=torch.float64)
+    count = mask.sum().view(1) if is_single else total[number:].expand(number)
+    _, lowest, highest, _ = _fills(total).view(-1, 1).expand(4, number)
     if wanted[1]:
-        lowest = filled[1].amin(1)
+        lowest = filled[1, :number].amin(1)
     if wanted[2]:
-        highest = filled[2].amax(1)
-    return torch.stack((total, count, lowest, highest), 1)  # as float64, which the sum is
+        highest = filled[2, :number].amax(1)
+    return torch.stack((total[:number], count, lowest, highest), 1)  # as float64, which the sum is
 
 
 def _fills(like: Tensor) -> Tensor:
-    """``[3]`` in dtype and on the device of a tensor: what changes no sum, no minimum, no maximum."""
+    """``[4]`` in dtype and on the device of a tensor: what changes no sum, no minimum, no maximum, and one."""
     key = (like.device, like.dtype)
     fills = _kept_fills.get(key)
     if fills is None:
         with torch.inference_mode(False):
-            fills = torch.zeros(3, dtype=like.dtype, device=like.device)
+            fills = torch.zeros(4, dtype=like.dtype, device=like.device)
             fills[1:2].fill_(math.inf)
-            fills[2:].fill_(-math.inf)
+            fills[2:3].fill_(-math.inf)
+            fills[3:].fill_(1)
         if not torch._C._len_torch_dispatch_stack():  # else it may be a fake one
             _kept_fills[key] = fills
     return fills

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 
 from areal_callbacks.monitors.consumers import Entry, Kind
-from areal_callbacks.monitors.forward_inputs import Inputs, may_hold_batch, read_inputs
+from areal_callbacks.monitors.forward_inputs import Inputs, may_hold_batch, name_inputs, read_inputs
 from areal_callbacks.monitors.lookups import Lookup
 
 
@@ -71,9 +71,9 @@ class ForwardCall:
         self.entry, self.outer, self.trains = entry, outer, trains
         self.consumed: set[Kind] = set()
         self.sources: torch.Tensor | None = None
-        self.embedded: list[Lookup] = []
-        self.embedded_before: list[Lookup] = []
-        self.looked_up: list[torch.Tensor] = []
+        self.embedded: Sequence[Lookup] = ()
+        self.embedded_before: Sequence[Lookup] = ()
+        self.looked_up: Sequence[torch.Tensor] = ()
         self.error = sys.exc_info()[1]
         self.args, self.kwargs = (args, dict(kwargs)) if trains else ((), {})
         self._inputs = read_inputs(entry.names, args, kwargs) if trains and may_hold_batch(args, kwargs) else None
@@ -82,7 +82,7 @@ class ForwardCall:
     def inputs(self) -> Inputs:
         """The arguments by name, as they were at the beginning; empty if it does not train."""
         if self._inputs is None:
-            self._inputs = read_inputs(self.entry.names, self.args, self.kwargs)
+            self._inputs = name_inputs(self.entry.names, self.args, self.kwargs)
         return self._inputs
 
     def around(self) -> Iterator[ForwardCall]:

@@ -31,13 +31,14 @@ class Inputs(NamedTuple):
 
 def may_hold_batch(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """An argument is more than a tensor or a number: a batch, which a callee may take apart."""
-    for value in args:
-        if type(value) not in _SINGLE:
-            return True
-    for value in kwargs.values():  # noqa: SIM110 - the step path: a generator costs as much as the rest
-        if type(value) not in _SINGLE:
-            return True
-    return False
+    return not (_SINGLE.issuperset(map(type, kwargs.values())) and _SINGLE.issuperset(map(type, args)))
+
+
+def name_inputs(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Inputs:
+    """See :func:`read_inputs`; for arguments of which none is a batch."""
+    if not args:
+        return Inputs(dict(kwargs))
+    return Inputs({**dict(zip(names, args)), **kwargs}, tuple(args[len(names) :]))
 
 
 def read_inputs(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Inputs:

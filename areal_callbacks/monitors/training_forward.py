@@ -36,6 +36,7 @@ class TrainingForward(Observer):
 
     Attributes:
         forwards: training forwards so far.
+        in_training_call: a call runs that trains; such calls have an end, after which :attr:`at_end` is called.
         at_end: called without arguments when an outermost call has ended, however it ended; must not raise.
     """
 
@@ -43,6 +44,7 @@ class TrainingForward(Observer):
 
     def __init__(self, listener: ForwardListener | None = None) -> None:
         self.forwards = 0
+        self.in_training_call = False
         self.at_end: list[Callable[[], None]] = []
         self._ignoring = False
         self._listener = listener
@@ -99,7 +101,7 @@ class TrainingForward(Observer):
         if not calls:
             self._embed_outside(lookup, trains=trains)
         elif trains and not any(lookup.is_of(call.entry.module) for call in calls[:-1]):
-            calls[-1].embedded.append(lookup)
+            calls[-1].embedded = (*calls[-1].embedded, lookup)
 
     def _embed_inside(self, entry: Entry, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Note what is looked up in a call of a module that does not name its text."""
@@ -107,7 +109,7 @@ class TrainingForward(Observer):
             return
         call = next((call for call in self._open_calls() if call.entry.module is entry.module), None)
         if call is not None and call.trains and args and isinstance(args[0], torch.Tensor):
-            call.looked_up.append(args[0])
+            call.looked_up = (*call.looked_up, args[0])
 
     def _embed_outside(self, lookup: Lookup, *, trains: bool) -> None:
         self._begun_outside = torch._C._current_graph_task_id() if trains else None
@@ -168,6 +170,7 @@ class TrainingForward(Observer):
         self._called.clear()
         self._outside.take()
         self._call = self._begun_outside = None
+        self.in_training_call = False
 
     def _wrap(self, entry: Entry, name: str) -> None:
         self._attachments.wrap(entry.module, name, functools.partial(self._around, entry))
@@ -200,6 +203,7 @@ class TrainingForward(Observer):
         trains = self._trains(entry.module)
         self.forwards += trains and not (outer is not None and outer.trains)
         self._call = ForwardCall(entry, outer, args, kwargs, trains=trains)
+        self.in_training_call = trains
         if trains and outer is None:
             self._call.embedded_before = self._outside.take()
         if self._listener is None:
@@ -210,13 +214,10 @@ class TrainingForward(Observer):
             self._listener.on_untrained_forward()
 
     def _trains(self, module: nn.Module) -> bool:
-        is_trainable = module.training and torch.is_grad_enabled() and not self._ignoring
-        return is_trainable and not is_recomputation() and not is_captured()
-
-    @property
-    def has_end(self) -> bool:
-        """A call runs, after which :attr:`at_end` will be called."""
-        return self._call is not None
+        if not module.training or self._ignoring or not torch.is_grad_enabled():
+            return False
+        is_repeated = torch._C._current_graph_task_id() != -1 and is_recomputation()
+        return not is_repeated and not is_captured()
 
     def _open_calls(self) -> Iterator[ForwardCall]:
         if self._call is not None:
@@ -230,11 +231,14 @@ class TrainingForward(Observer):
         return call
 
     def _leave(self, entry: Entry) -> None:
-        call = self._find_open(entry)
-        if call is None:
+        call = self._call
+        if call is None or (call.entry is not entry and (call := self._find_open(entry)) is None):
             return
-        self._call = call.outer
-        if call.outer is None:
+        outer = self._call = call.outer
+        if outer is not None:
+            self.in_training_call = outer.trains
+        else:
+            self.in_training_call = False
             for end in self.at_end:
                 end()
         if call.trains and sys.exc_info()[1] is call.error and self._listener is not None:

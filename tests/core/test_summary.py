@@ -187,7 +187,7 @@ def kernels(device, count, size=64, kind=ReduceType.AVG_MIN_MAX):
 
 @pytest.mark.parametrize("kind", [ReduceType.AVG_MIN_MAX, ReduceType.SUM])
 def test_an_accelerator_runs_as_many_kernels_for_13_tensors_as_for_one(kind):
-    assert kernels("meta", 1, kind=kind) == kernels("meta", 13, kind=kind)
+    assert len(kernels("meta", 1, kind=kind)) == len(kernels("meta", 13, kind=kind))
     assert len(kernels("meta", 13, kind=kind)) <= 12
 
 

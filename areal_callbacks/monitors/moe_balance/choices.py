@@ -1,8 +1,9 @@
-"""The choices of all routers of a forward, counted together when it has ended.
+"""The choices of all routers of a forward, counted together with those of other forwards.
 
 Between the operations of a model each operation of ours costs several times what it costs in a loop, and on an
-accelerator each is a kernel. So a router's hook keeps a reference to the indices that it chose, the end of the
-outermost forward copies those of consecutive routers in one operation, and some forwards' copies are counted together.
+accelerator each is a kernel. So a router's hook keeps a reference to the indices that it chose. On the CPU these wait
+for those of some further forwards. On an accelerator, where they may lie in memory that the next replay of a graph uses
+again, the end of the outermost forward copies those of consecutive routers in one operation, and the copies wait.
 """
 
 from __future__ import annotations
@@ -34,15 +35,18 @@ class Row:
         number: of the row.
         dtype: of its indices, which nothing changes before the forward ends; None until that is known.
         is_unsteady: something changes them.
+        is_brief: they may change after the forward, or hold memory that is larger than they are.
+        first: the first indices, until there are others.
     """
 
-    __slots__ = ("block", "dtype", "fail", "is_unsteady", "number")
+    __slots__ = ("block", "dtype", "fail", "first", "is_brief", "is_unsteady", "number")
 
     def __init__(self, block: Block, fail: Callable[[Exception], None]) -> None:
         self.block, self.fail = block, fail
         self.number = block.add()
         self.dtype: torch.dtype | None = None
-        self.is_unsteady = False
+        self.is_unsteady, self.is_brief = False, True
+        self.first: Tensor | None = None
 
 
 class Block:
@@ -88,7 +92,7 @@ class Block:
         return cells.view(self._rows, -1)
 
 
-_MOST_GROUPS = 32
+_MOST_FORWARDS = 32
 _UNCOUNTED = "routed assignments could not be counted"
 
 _Kept: TypeAlias = tuple[Row, Tensor, int]
@@ -124,11 +128,11 @@ class _Group(NamedTuple):
 
 
 class Choices:
-    """Holds what routers chose until the forward has ended, and copies of that until they are counted.
+    """Holds what routers chose until some forwards have ended, and is counted.
 
     What is put out may be changed in place before, or lie in memory that is used again. So the first choice of each
-    router is counted at once, and watched until the forward ends: only if it has not changed by then later ones wait.
-    One that changes all the same costs its router.
+    router is counted at once, and watched until the forward ends and, on the CPU, the next choice is made: only if it
+    has not changed by then later ones wait. One that changes all the same costs its router.
     """
 
     def __init__(self) -> None:
@@ -139,12 +143,12 @@ class Choices:
         self._kept: list[_Kept] = []
         self._watched: list[_Watched] = []
         self._groups: list[_Group] = []
-        self._kept_size = self._group_size = 0
+        self._kept_size = self._group_size = self._forwards = 0
+        self._is_brief = False
 
     def keep(self, row: Row, chosen: Tensor) -> bool:
         """Keep what a router has just put out, if that is indices that can wait; False if it is to be counted now."""
-        if chosen.dtype is not row.dtype:
-            self._watch(row, chosen)
+        if chosen.dtype is not row.dtype and not self._is_steady(row, chosen):
             return False
         size = chosen.numel()
         if size > MOST_ON_CPU and chosen.is_cpu:
@@ -153,10 +157,22 @@ class Choices:
             self._kept.append((row, chosen, chosen._version))
         except RuntimeError:  # a tensor of inference mode has none
             return False
+        if row.is_brief:
+            self._is_brief = True
         self._kept_size += size
         if self._kept_size > MOST_HELD:
             self._copy_kept()
         return True
+
+    def _is_steady(self, row: Row, chosen: Tensor) -> bool:
+        """By what the router chose before; if that is not known, this choice will tell."""
+        first, row.first = row.first, None
+        if first is None or first.dtype is not chosen.dtype:
+            self._watch(row, chosen)
+            return False
+        row.is_unsteady = first.data_ptr() == chosen.data_ptr() != 0
+        row.dtype = None if row.is_unsteady else first.dtype
+        return not row.is_unsteady
 
     def _watch(self, row: Row, chosen: Tensor) -> None:
         dtype = chosen.dtype
@@ -166,15 +182,19 @@ class Choices:
             self._watched.append(_Watched(row, chosen, chosen._version, _stream(chosen)))
 
     def end_forward(self) -> None:
-        """A forward has ended, however it ended: what routers have put out may change from here on."""
+        """A forward has ended, however it ended: what routers have put out may change from here on, unless it waits."""
         if self._watched:
             attempt("moe_balance:watch", "routers are counted one by one, which is slower", self._settle)
         if self._kept:
-            self._copy_kept()
+            self._forwards += 1
+            if self._is_brief or self._forwards >= _MOST_FORWARDS:
+                self._copy_kept()
 
     def count(self) -> None:
         """Count everything that was kept."""
         self.end_forward()
+        if self._kept:
+            self._copy_kept()
         groups, self._groups, self._group_size = self._groups, [], 0
         attempt("moe_balance:count", _UNCOUNTED, _count, groups)
 
@@ -184,15 +204,17 @@ class Choices:
         for row, ids, version, stream in watched:
             is_alone = places.count(ids.data_ptr()) == 1 or not ids.numel()
             row.is_unsteady = not is_alone or ids._version != version or _stream(ids) != stream
-            row.dtype = None if row.is_unsteady else ids.dtype
+            row.is_brief = not ids.is_cpu or ids.untyped_storage().nbytes() > 2 * ids.nbytes
+            if not row.is_unsteady:
+                row.first, row.dtype = (None, ids.dtype) if row.is_brief else (ids, None)
 
     def _copy_kept(self) -> None:
         kept, size = self._kept, self._kept_size
-        self._kept, self._kept_size = [], 0
+        self._kept, self._kept_size, self._forwards, self._is_brief = [], 0, 0, False
         self._groups += attempt("moe_balance:count", _UNCOUNTED, _copy, kept) or ()
         self._group_size += size
         is_captured = kept[0][1].is_cuda and torch.cuda.is_current_stream_capturing()
-        if is_captured or self._group_size > MOST_HELD or len(self._groups) >= _MOST_GROUPS:
+        if is_captured or self._group_size > MOST_HELD or len(self._groups) >= _MOST_FORWARDS:
             self.count()
 
 

@@ -99,7 +99,7 @@ class IndexPlace:
         """See :func:`expert_indices`."""
         if type(output) is tuple and len(output) == self._length:
             value = output[self._place]
-            if type(value) is Tensor and value.dtype == self._dtype and value.shape[-1:] == (self._width,):
+            if type(value) is Tensor and value.dtype is self._dtype and value.dim() and value.shape[-1] == self._width:
                 return value
         return self._find(router, output)
 

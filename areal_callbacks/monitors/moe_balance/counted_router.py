@@ -112,7 +112,7 @@ class CountedRouter(Observer):
     def _choice_adder(self) -> Callable[..., None]:
         """The hook: one call that returns at once in a forward that does not train."""
         read, counter, switch, forward = self.router.contract.read, self.counters[0], self._switch, self._forward
-        choices, row = self._choices, self.row
+        keep, row, modes = self._choices.keep, self.row, torch._C._len_torch_dispatch_stack
         read_eagerly = IndexPlace().read if read is expert_indices else read
 
         def trace(module: nn.Module, outcome: Any) -> None:
@@ -121,13 +121,13 @@ class CountedRouter(Observer):
                 count(routed, counter, switch)
 
         def add(module: nn.Module, arguments: Any, output: Any = None) -> None:
-            if is_dynamo_compiling() or torch._C._len_torch_dispatch_stack():
+            if is_dynamo_compiling() or modes():
                 trace(module, arguments if output is None else output)
-            elif forward.active:
+            elif forward.in_training_call or forward.active:
                 routed = read_eagerly(module, arguments if output is None else output)
                 if routed is None:
                     raise ValueError("no tensor of expert indices or mask in its output")
-                if not forward.has_end or not choices.keep(row, routed):
+                if not forward.in_training_call or not keep(row, routed):
                     count(routed, counter, switch)
 
         return add

@@ -12,7 +12,7 @@ from areal_callbacks.monitors.throughput.lengths import Lengths, Rows
 from areal_callbacks.monitors.throughput.model_lengths import model_lengths
 
 Form: TypeAlias = tuple[Any, ...]
-"""What reading a call depends on, beside the contents of its tensors: names, shapes, dtypes, the number of padding."""
+"""What reading a call depends on, beside the contents of its tensors and the number of padding."""
 
 _MOST_FORMS = 4096
 
@@ -25,12 +25,26 @@ class _Rule(NamedTuple):
         name: of the mask.
         rows: of the batch.
         width: of a row.
+        padding: its numbers in the calls' configurations, which make full rows.
     """
 
     depth: int | None
     name: str
     rows: int
     width: int
+    padding: tuple[Any, ...] = ()
+
+
+class _Names(NamedTuple):
+    """The arguments of a call, by their kinds.
+
+    Attributes:
+        number: of these kinds, for the form of a call.
+        tensors: the names of those that are tensors; None where shapes do not tell what the call was given.
+    """
+
+    number: int
+    tensors: tuple[str, ...] | None
 
 
 class KnownBatches:
@@ -42,15 +56,16 @@ class KnownBatches:
 
     def __init__(self) -> None:
         self._rules: dict[Form, _Rule | None] = {}
+        self._names: dict[Form, _Names] = {}
 
     def read(self, call: ForwardCall) -> Lengths | Rows | None:
         """See :func:`~areal_callbacks.monitors.throughput.model_lengths.model_lengths`."""
-        form = _form_of(call)
+        form = self._form_of(call)
         rule = None if form is None else self._rules.get(form)
         if rule is None:
             return self._find(call, form)
         if rule.depth is None:
-            return Rows(rule.rows, rule.width, None)
+            return Rows(rule.rows, rule.width, None) if rule.padding == _find_padding(call) else model_lengths(call)
         for _ in range(rule.depth):
             call = call.outer or call
         return Rows(rule.rows, rule.width, call.inputs.named[rule.name])
@@ -63,32 +78,50 @@ class KnownBatches:
             self._rules[form] = _find_rule(call, lengths)
         return lengths
 
-
-def _form_of(call: ForwardCall) -> Form | None:
-    """None for what shapes do not tell: tensors of other classes, masks in a mapping, what else was looked up."""
-    if call.looked_up or call.inputs.listed or call.inputs.named.get("inputs_embeds") is not None:
-        return None
-    form: list[Any] = []
-    each: ForwardCall | None = call
-    while each is not None:
-        form += id(each.entry.module), getattr(each.entry.config, "pad_token_id", None)
-        for name, value in each.inputs.named.items():
-            kind = type(value)
-            if kind is Tensor:
-                form += name, value.dtype, value.shape
-            elif isinstance(value, Tensor) or (isinstance(value, Mapping) and "full_attention" in value):
+    def _form_of(self, call: ForwardCall) -> Form | None:
+        """None for what shapes do not tell. Few steps: each costs what some cost in a loop."""
+        if call.looked_up:
+            return None
+        form: list[Any] = []
+        each: ForwardCall | None = call
+        while each is not None:
+            named, listed = each.inputs
+            kinds = (id(each.entry.module), *named, *map(type, named.values()))
+            number, tensors = self._names.get(kinds) or self._find_names(kinds, named)
+            if tensors is None or listed:
                 return None
-            elif value is not None:
-                form += name, kind
-        each = each.outer
-    return tuple(form)
+            form.append(number)
+            for name in tensors:
+                value = named[name]
+                form += value.shape, value.dtype
+            each = each.outer
+        return tuple(form)
+
+    def _find_names(self, kinds: Form, named: Mapping[str, Any]) -> _Names:
+        if len(self._names) >= _MOST_FORMS:
+            self._names.clear()
+            self._rules.clear()
+        found = self._names[kinds] = _Names(len(self._names), _find_tensors(named))
+        return found
+
+
+def _find_tensors(named: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """None for tensors of other classes, masks in a mapping, embeddings."""
+    others = [value for value in named.values() if type(value) is not Tensor]
+    if named.get("inputs_embeds") is not None or any(isinstance(value, Tensor | Mapping) for value in others):
+        return None
+    return tuple(name for name, value in named.items() if type(value) is Tensor)
+
+
+def _find_padding(call: ForwardCall) -> tuple[Any, ...]:
+    return tuple(getattr(each.entry.config, "pad_token_id", None) for each in (call, *call.around()))
 
 
 def _find_rule(call: ForwardCall, lengths: Lengths) -> _Rule | None:
     if lengths.is_paired:
         return None
     if lengths.is_full:
-        return _Rule(None, "", len(lengths.values), lengths.bound)
+        return _Rule(None, "", len(lengths.values), lengths.bound, _find_padding(call))
     for depth, each in enumerate([call, *call.around()]):
         for name, value in each.inputs.named.items():
             if lengths.marks is not None and _is_same(value, lengths.marks):

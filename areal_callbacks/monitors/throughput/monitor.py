@@ -148,8 +148,7 @@ class ThroughputMonitor(TrainingSpans):
     @guarded
     def optimizer_begin(self) -> None:
         """An optimizer is about to step; the pending measurement of a step that was skipped is forgotten."""
-        self.optimizer.cancel()
-        self.optimizer.start()
+        self.optimizer.restart()
 
     @guarded
     def optimizer_end(self) -> None:

@@ -28,6 +28,9 @@ class Timer(Protocol):
     def may_stop(self) -> None:
         """The span has ended here if ``start`` comes next, and goes on if ``stop`` comes next."""
 
+    def restart(self) -> None:
+        """Begin a span; an open one is forgotten."""
+
     def cancel(self) -> None:
         """Forget the open span, if any."""
 
@@ -69,19 +72,20 @@ def _has_timed_events(device: torch.device) -> bool:
 
 
 class _Spans(Generic[_Moment]):
-    """The order of spans and of the gaps between them, whatever a moment is."""
+    """The order of spans and of the gaps between them, whatever a moment is.
 
-    def __init__(self) -> None:
+    Args:
+        now: returns this moment.
+    """
+
+    def __init__(self, now: Callable[[], _Moment]) -> None:
+        self._now = now
         self._began: _Moment | None = None
         self._mark: _Moment | None = None
         self._left: _Moment | None = None  # where the gap began, or the part of it that is not added yet
         self._parts: list[tuple[_Moment, _Moment]] = []  # of a gap that is none if the span goes on
         self._seconds = 0.0
         self._gaps: float | None = None
-
-    def _now(self) -> _Moment:
-        """This moment."""
-        raise NotImplementedError
 
     def _add(self, begin: _Moment, end: _Moment, *, is_gap: bool) -> None:
         """What lies between two moments is a span, or a gap."""
@@ -92,7 +96,8 @@ class _Spans(Generic[_Moment]):
         return self._began is not None and self._mark is None
 
     def start(self) -> None:
-        self._end_at_mark()
+        if self._mark is not None:
+            self._end_at_mark()
         if self._began is None:
             self._began = self._now()
             if self._left is not None:
@@ -104,12 +109,17 @@ class _Spans(Generic[_Moment]):
             self._left = self._now()
             self._add(self._began, self._left, is_gap=False)
             self._began = self._mark = None
-            self._parts.clear()
+            if self._parts:
+                self._parts.clear()
 
     def may_stop(self) -> None:
         if self._began is not None:
             self._mark = self._left = self._now()
             self._parts.clear()
+
+    def restart(self) -> None:
+        self._began = self._mark = None
+        self.start()
 
     def cancel(self) -> None:
         self._began = self._mark = None
@@ -165,7 +175,7 @@ class WallTimer(_Spans[float]):
     def __init__(
         self, *, clock: Callable[[], float] = time.perf_counter, synchronise: Callable[[], None] | None = None
     ) -> None:
-        super().__init__()
+        super().__init__(clock if synchronise is None else self._wait)
         self._clock = clock
         self._synchronise = synchronise
 
@@ -176,7 +186,7 @@ class WallTimer(_Spans[float]):
     def _add(self, begin: float, end: float, *, is_gap: bool) -> None:
         self._count(end - begin, is_gap=is_gap)
 
-    def _now(self) -> float:
+    def _wait(self) -> float:
         """The time at which the accelerator has done what it was given."""
         if self._synchronise is not None:
             self._synchronise()
@@ -199,7 +209,7 @@ class EventTimer(_Spans[torch.Event]):
     """
 
     def __init__(self, device: torch.device) -> None:
-        super().__init__()
+        super().__init__(self._record)
         self._device = device
         self._stream: torch.Stream | None = None
         self._pending: deque[_Pair] = deque()
@@ -218,7 +228,7 @@ class EventTimer(_Spans[torch.Event]):
             self._fold()
         return self._take_spans()
 
-    def _now(self) -> torch.Event:
+    def _record(self) -> torch.Event:
         event = torch.Event(self._device, enable_timing=True)
         event.record(self._stream)
         return event

@@ -150,6 +150,41 @@ def test_indices_in_memory_that_is_used_again_are_counted_before(caplog: pytest.
     assert not messages(caplog)
 
 
+class KeepingBuffers(Routers):
+    """Each router writes its indices into a buffer of its own, the same in all forwards."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.kept = [torch.zeros(5, 2, dtype=torch.int64) for _ in range(number)]
+
+    def forward(self, order: list[int], chosen: list[Tensor]) -> None:
+        for buffer, ids in zip(self.kept, chosen):
+            torch.from_numpy(buffer.numpy()).copy_(ids)  # no version tells it
+        super().forward(order, [buffer.view(buffer.shape) for buffer in self.kept])
+
+
+def test_indices_in_memory_that_the_next_forward_uses_are_counted_before(caplog: pytest.LogCaptureFixture) -> None:
+    model, expected = KeepingBuffers(2), [list[Tensor]() for _ in range(2)]
+    observed = Observed(model)
+    for seed in range(4):
+        chosen = [random_indices(5, 10 * seed + layer, torch.int64).clamp(0, EXPERTS - 1) for layer in range(2)]
+        model([0, 1], chosen)
+        for kept, ids in zip(expected, chosen):
+            kept.append(ids)
+    assert list(observed.counts().values()) == [cells(each) for each in expected]
+    assert not messages(caplog)
+
+
+@pytest.mark.parametrize(("columns", "waiting"), [(2, 4), (64, 0)])
+def test_choices_wait_for_further_forwards_unless_they_hold_more_memory(columns: int, waiting: int) -> None:
+    choices, row = Choices(), Row(Block(EXPERTS), pytest.fail)
+    made = [torch.ones(3, columns, dtype=torch.int64) for _ in range(5)]
+    for each in made:
+        choices.keep(row, each[:, :2])
+        choices.end_forward()
+    assert len(choices._kept) == waiting
+
+
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_what_ran_before_an_exception_counts(error: type[BaseException]) -> None:
     model, data = ToyMoE(), batches(2)

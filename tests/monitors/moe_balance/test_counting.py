@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.readback import messages
 from torch import Tensor
@@ -46,6 +46,7 @@ def cells(ids: np.ndarray, experts: int) -> list[int]:
     return [places.count(place) for place in range(experts + 2)]
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 9).flatmap(lambda experts: st.tuples(st.just(experts), st.lists(st.integers(-3, 12), max_size=40))),
     st.sampled_from([torch.int64, torch.int32, torch.int16, torch.int8]),
