@@ -17,6 +17,7 @@ from support import hosts
 from support.distributed import Ranks
 from support.tiny_trainer import moe_config, moe_model
 from support.toy_moe import LAYERS, TOP_K, ToyMoE, batches, routed_by_hand
+from support.versions import needs_fsdp2_on_cpu, needs_pipelining_of_views
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
@@ -195,7 +196,7 @@ def summary(folder: Path) -> tuple[dict[str, float], list[Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["fsdp1", "fsdp2"])
+@pytest.mark.parametrize("kind", ["fsdp1", pytest.param("fsdp2", marks=needs_fsdp2_on_cpu)])
 @pytest.mark.filterwarnings("ignore:.*FSDP.*", "ignore:.*fully_shard.*", "ignore:.*NO_SHARD.*")
 def test_the_numbers_are_those_of_the_hugging_face_trainer(kind: str, tmp_path: Path, own_ranks: Ranks) -> None:
     first, second = own_ranks.run(train_sharded, str(tmp_path / kind), kind)
@@ -231,6 +232,7 @@ def train_pipeline(group: Any, folder: str) -> tuple[dict[tuple[str, int], list[
 
 
 @pytest.mark.slow
+@needs_pipelining_of_views
 def test_the_stages_of_a_pipeline(tmp_path: Path, own_ranks: Ranks) -> None:
     (loads, metrics), other = own_ranks.run(train_pipeline, str(tmp_path))
     assert other == (loads, metrics)

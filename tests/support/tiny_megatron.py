@@ -125,7 +125,8 @@ def forward_step(iterator: Iterator[Tensor], model: nn.Module) -> tuple[Tensor, 
     tokens = next(iterator)
     width = tokens.shape[1]
     mask = torch.ones(1, 1, width, width).triu(1).bool()
-    output = model(tokens, torch.arange(width).expand_as(tokens), mask, labels=tokens.roll(-1, 1))
+    positions, losses = torch.arange(width).expand_as(tokens), torch.ones(tokens.shape)
+    output = model(tokens, positions, mask, labels=tokens.roll(-1, 1), loss_mask=losses)
     return output, lambda output: (output.mean(), {"lm loss": output.detach().mean()})
 
 

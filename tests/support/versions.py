@@ -27,6 +27,12 @@ def _has_sequence_parallelism() -> bool:
 needs_fsdp2_on_cpu = pytest.mark.skipif(
     not hasattr(torch.cpu.Stream, "record_event"), reason=f"torch {torch.__version__} has no FSDP2 on CPUs"
 )
+needs_reduce_scatter = pytest.mark.skipif(
+    torch.__version__ < "2.7", reason=f"torch {torch.__version__} cannot reduce_scatter over gloo"
+)
+needs_pipelining_of_views = pytest.mark.skipif(
+    torch.__version__ < "2.7", reason=f"torch {torch.__version__} cannot pipeline stages that put out views"
+)
 needs_tensor_parallel_loading = pytest.mark.skipif(
     not takes(distribute_tensor, "src_data_rank"),
     reason=f"transformers' tensor parallelism needs a newer torch than {torch.__version__}",

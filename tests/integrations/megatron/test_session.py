@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.distributed import Ranks
 from support.tiny_megatron import EXPERTS, LENGTH, MICRO_BATCHES, ROWS, TOP_K, VOCABULARY
+from support.versions import needs_reduce_scatter
 
 JOBS = Path(__file__).parents[2] / "support" / "megatron_jobs.py"
 """Run by name: importing it would change torch in this process."""
@@ -85,6 +86,10 @@ CASES = {
     "tp2_ep2_etp2": Case(4, {"tp": 2, "ep": 2, "etp": 2, "model": {"moe_token_dispatcher_type": "allgather"}}),
 }
 
+LAYOUTS = [
+    pytest.param(name, marks=needs_reduce_scatter if name in ("tp2_sp", "tp2_pp2_vpp2") else ()) for name in CASES
+]
+
 Measure = Callable[[str], list[dict[str, Any]]]
 
 
@@ -118,7 +123,7 @@ def flops_of_a_sequence(sparse: int) -> int:
     return 6 * (per_token * LENGTH + 4 * 2 * 32 * pairs)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", LAYOUTS)
 def test_layout(measured: Measure, name: str) -> None:
     case, ranks = CASES[name], measured(name)
     assert [rank["is_writer"] for rank in ranks] == [False] * (case.world - 1) + [True]
@@ -144,6 +149,7 @@ def test_layout(measured: Measure, name: str) -> None:
     assert all(rank["left"] == {"hooks": 0, "step": False} for rank in ranks)
 
 
+@needs_reduce_scatter
 def test_tensor_parallelism_changes_no_balance(measured: Measure) -> None:
     def balance(rank: dict[str, Any], step: int) -> dict[str, float]:
         return {key: value for key, value in rank["exports"][step]["metrics"].items() if key.startswith("moe_balance/")}
