@@ -72,8 +72,8 @@ test-transformers: $(VENV)-transformers-$(VERSION)/.made
 
 # The hosts' own tests, plain and with our callback in every trainer. PEERS: a folder with checkouts of others in it.
 peers: $(VENV)/.test
-	$(PIP) parameterized
 	$(PY) tests/peers/fetch_accelerate.py .peers
+	test -d .peers/lib || $(PIP) --target .peers/lib --no-deps parameterized six triton
 	nice $(PY) tests/peers/run.py --accelerate .peers/accelerate $(if $(PEERS),--peers $(PEERS)) \
 	    --seconds $(PEERS_SECONDS) $(ARGS)
 

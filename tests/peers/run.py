@@ -1,6 +1,6 @@
 """`make peers`: the hosts' own test suites, plain and with our callback in every trainer; prints what differs.
 
-    python tests/peers/run.py --accelerate FOLDER [--peers FOLDER] [--seconds N] [--result FILE]
+    python tests/peers/run.py --accelerate FOLDER [--peers FOLDER] [--only HOST] [--keyword EXPRESSION] [--seconds N]
 
 A test whose outcome differs is run again, alone and both ways, and counts if it differs again. Differences that are
 no fault of ours are listed with a reason in artefacts.txt: ``host  test (with * for anything)  reason``.
@@ -14,9 +14,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from suites import HERE, SUITES, Outcomes, Suite, compare, run_suite
+from suites import HERE, SUITES, Outcomes, Suite, compare, prepare, run_suite
 
 ARTEFACTS = HERE / "artefacts.txt"
 
@@ -28,7 +29,8 @@ def main() -> int:
     if not checkouts:
         print("no checkout: --accelerate FOLDER, or --peers with pytorch-lightning, trl or Megatron-LM in it")
         return 2
-    lines = [line for host in checkouts for line in judge(host, checkouts[host], arguments.seconds)]
+    hosts = [host for host in checkouts if arguments.only in (None, host)]
+    lines = [line for host in hosts for line in judge(host, checkouts[host], arguments.seconds, arguments.keyword)]
     text = "\n".join([f"{time.strftime('%Y-%m-%d')}  python {' '.join(sys.argv)}", *lines, ""])
     print(text)
     if arguments.result is not None:
@@ -41,6 +43,8 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--accelerate", type=Path, help="accelerate's source package, unpacked")
     parser.add_argument("--peers", type=Path, help="a folder of checkouts")
+    parser.add_argument("--only", choices=SUITES, help="the tests of this host alone")
+    parser.add_argument("--keyword", help="of these tests those that pytest's -k chooses by this expression")
     parser.add_argument("--seconds", type=float, default=3600.0, help="limit of one run of a suite")
     parser.add_argument("--result", type=Path, help="a file that the result is added to")
     return parser.parse_args()
@@ -56,9 +60,10 @@ def find_checkouts(accelerate: Path | None, peers: Path | None) -> Iterator[tupl
                 yield host, peers / name
 
 
-def judge(host: str, checkout: Path, seconds: float) -> Iterator[str]:
+def judge(host: str, checkout: Path, seconds: float, keyword: str | None = None) -> Iterator[str]:
     """What there is to say about one host: counts of both runs, then the differences."""
-    suite = SUITES[host]
+    suite = SUITES[host] if keyword is None else narrow(SUITES[host], keyword)
+    prepare(suite, checkout)
     tests = [test for test in suite.tests if (checkout / test).exists()]
     plain = run_suite(suite, checkout, tests, attached=False, seconds=seconds)
     attached = run_suite(suite, checkout, tests, attached=True, seconds=seconds)
@@ -67,6 +72,14 @@ def judge(host: str, checkout: Path, seconds: float) -> Iterator[str]:
     for name, (before, after) in repeat(suite, checkout, compare(plain, attached), seconds).items():
         reason = next((why for pattern, why in reasons.items() if fnmatch.fnmatchcase(name, pattern)), None)
         yield f"  {'artefact' if reason else 'DIFFERS'}  {name}: {before}, attached {after}  {reason or ''}".rstrip()
+
+
+def narrow(suite: Suite, keyword: str) -> Suite:
+    """The tests of the suite that the expression names; pytest takes the last -k alone."""
+    options = list(suite.options)
+    if "-k" in options:
+        keyword = f"({options[options.index('-k') + 1]}) and ({keyword})"
+    return replace(suite, options=(*options, "-k", keyword))
 
 
 def repeat(
