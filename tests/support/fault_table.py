@@ -1,7 +1,8 @@
 """The planted faults: what is broken in which host, what is promised then, and the test that shows it.
 
 A test declares its fault with :func:`fault`, one that is parametrised over several with :func:`faults`. The page
-``docs/faults.md`` is :func:`render` of them all: ``python tests/support/fault_table.py`` writes it.
+``docs/faults.md`` is :func:`render` of them all and of the kinds of harm: ``python -m support.fault_table``, with this
+folder's parent on the path, writes it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
+from support.harms import render_harms
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "faults.md"
@@ -73,14 +75,14 @@ def render(rows: Mapping[str, Fault]) -> str:
         for test, row in rows.items():
             if row.host == host:
                 lines.append(f"| {row.broken} | {row.promised} | `{test}` |\n")
-    return "".join(lines)
+    return "".join([*lines, render_harms()])
 
 
 _HEAD = """# What is promised under each fault
 
 Nothing of ours ends, hangs or slows a training. Each line is one fault that is planted, without us and with us where
 the host is concerned, and the test that shows what is promised. The page is made from those tests
-(`python tests/support/fault_table.py`).
+(`PYTHONPATH=tests python -m support.fault_table`).
 
 Everywhere: the weights are those of a training without us, and a fault is told in one message.
 """
@@ -98,7 +100,6 @@ def _load(path: Path) -> Any:
 
 
 if __name__ == "__main__":
-    sys.path[0] = str(TESTS)  # instead of this folder, whose secrets.py would hide Python's
     from support import fault_table
 
     PAGE.write_text(fault_table.render(fault_table.collect()))

@@ -87,3 +87,13 @@ def test_evaluation_rows_before_the_first_export_stay_as_they_are(tmp_path):
     accelerator.log({"eval_loss": 2.0}, step=0)
     accelerator.end_training()
     assert tracker.rows == [(0, {"eval_loss": 1.0}), (0, {"eval_loss": 2.0})]
+
+
+def test_what_is_no_row_passes(tmp_path):
+    accelerator = make_accelerator(tmp_path)
+    enable(accelerator, **QUIET)
+    loop = Loop(accelerator, number=4)
+    loop.run(lambda step, _: accelerator.log(None, step))
+    accelerator.end_training()
+    tokens = [record.metrics["train_perf/tokens"] for record in metric_records(tmp_path)]
+    assert sum(tokens) == sum(map(sum, loop.lengths))
