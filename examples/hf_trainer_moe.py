@@ -1,4 +1,4 @@
-"""A small Qwen3-MoE trained as a byte-level language model with the Hugging Face Trainer and one callback.
+"""A small Qwen3-MoE as a byte-level language model: the Hugging Face Trainer with one callback.
 
     python examples/hf_trainer_moe.py        (or, without the repository: areal-callbacks demo)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from areal_callbacks.cli.errors import explain
 from areal_callbacks.findings import Finding, find
 from areal_callbacks.findings.lines import describe
 from areal_callbacks.report import find_metrics
@@ -18,13 +19,13 @@ from areal_callbacks.writers.redact import as_json_number
 @click.command("check")
 @click.argument("path", metavar="PATH")
 @click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object: the steps, and the findings with their numbers."
+    "--json", "as_json", is_flag=True, help="Print one JSON object: the steps, and the findings with their numbers."
 )
 def command(path: str, as_json: bool) -> None:
-    """Say what is wrong with a run; exit code 1 if any of it is severe.
+    """Say what is wrong with a run.
 
     PATH is a metrics.jsonl, its folder, or a host's output folder that has an areal_metrics folder. A run may still be
-    going on. Exit code 2: it cannot be read.
+    going on. Exit code 1: some of it is severe; 2: it cannot be read.
 
     \b
     Example:
@@ -33,7 +34,7 @@ def command(path: str, as_json: bool) -> None:
     try:
         history = read_history(find_metrics(path), path)
     except (ValueError, OSError) as error:
-        raise click.UsageError(str(error)) from error
+        raise click.UsageError(explain(error)) from error
     findings = find(history)
     if as_json:
         steps = [history.steps[0], history.steps[-1]] if history.steps else []

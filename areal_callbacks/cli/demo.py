@@ -25,9 +25,10 @@ run_script(script)
 @click.command("demo", context_settings={"ignore_unknown_options": True}, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(arguments: tuple[str, ...]) -> None:
-    """Train a small mixture-of-experts model and show its metrics (about a minute, no network).
+    """Train a small mixture of experts and show its metrics.
 
-    The same as `python examples/hf_trainer_moe.py`, whose options it takes and whose exit code it returns.
+    About a minute, no network. The same as `python examples/hf_trainer_moe.py`, whose options it takes and whose exit
+    code it returns.
     """
     missing = [name for name in _NEEDS if importlib.util.find_spec(name) is None]
     if missing:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from tabulate import tabulate
 
+from areal_callbacks.cli.errors import explain_unknown_model
 from areal_callbacks.cli.model_configs import fill_defaults, read_class, read_fields
 from areal_callbacks.cli.work_tables import describe_sequence, describe_works, read_works, works_to_dict
 from areal_callbacks.flops import TrainingFlops, get_flops_estimator, supported_model_types
@@ -24,7 +25,7 @@ from areal_callbacks.flops.work import ModelWork
     multiple=True,
     default=(4096,),
     show_default=True,
-    help="Tokens of one sequence; may be given several times.",
+    help="Tokens of one sequence; may be repeated.",
 )
 @click.option(
     "--fill-defaults",
@@ -34,10 +35,10 @@ from areal_callbacks.flops.work import ModelWork
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(model_or_config: str, lengths: tuple[int, ...], complete: bool, as_json: bool) -> None:
-    """Print the training FLOPs of one sequence, block by block. Nothing is downloaded.
+    """Print the training FLOPs of a model, block by block.
 
     MODEL_OR_CONFIG is a folder with a config.json, a JSON file, or a model type such as qwen3_moe with the default
-    dimensions that transformers gives it.
+    dimensions that transformers gives it. Nothing is downloaded.
 
     \b
     Example:
@@ -50,7 +51,7 @@ def command(model_or_config: str, lengths: tuple[int, ...], complete: bool, as_j
         hint = " (--fill-defaults takes missing fields from transformers)" if isinstance(config, dict) else ""
         raise click.ClickException(f"{error}{hint}") from error
     if estimate is None:
-        raise click.ClickException(f"no FLOPs formula for {model_or_config!r}; {_list_known()}")
+        raise click.ClickException(f"FLOPs: no formula for {model_or_config}; register_flops_estimator adds one")
     works = read_works(config, estimate, lengths)
     click.echo(_to_json(estimate, lengths, works) if as_json else _describe(estimate, lengths, works))
 
@@ -71,11 +72,7 @@ def _read(model_or_config: str, *, complete: bool) -> Any:
         return fill_defaults(fields) if complete else fields
     if model_or_config in supported_model_types():
         return fill_defaults({"model_type": model_or_config})
-    raise click.ClickException(f"{model_or_config!r} is neither a local path nor a model type; {_list_known()}")
-
-
-def _list_known() -> str:
-    return f"known model types: {', '.join(supported_model_types())}"
+    raise click.ClickException(explain_unknown_model(model_or_config, supported_model_types()))
 
 
 def _describe_formula(estimate: Estimator) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from tabulate import tabulate
 
-from areal_callbacks.cli.model_configs import fill_defaults, is_model_type, read_class, read_fields
+from areal_callbacks.cli.errors import explain_unknown_model
+from areal_callbacks.cli.model_configs import fill_defaults, list_model_types, read_class, read_fields
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,10 +25,11 @@ _ENDINGS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForMasked
 @click.command("inspect")
 @click.argument("model_or_config")
 def command(model_or_config: str) -> None:
-    """Print which routers are recognised in a model, and whether its FLOPs are known. Nothing is downloaded.
+    """Print which routers and which FLOPs of a model are known.
 
     MODEL_OR_CONFIG is a folder with a config.json, a JSON file, or a model type such as qwen3_moe with the default
-    dimensions that transformers gives it. The model is built without memory for its weights.
+    dimensions that transformers gives it. The model is built without memory for its weights;
+    nothing is downloaded.
 
     \b
     Example:
@@ -44,8 +46,8 @@ def command(model_or_config: str) -> None:
 
 def _read(model_or_config: str) -> Any:
     fields = read_fields(model_or_config)
-    if fields is None and not is_model_type(model_or_config):
-        raise click.ClickException(f"{model_or_config!r} is neither a local path nor a model type of transformers")
+    if fields is None and model_or_config not in (known := list_model_types()):
+        raise click.ClickException(explain_unknown_model(model_or_config, known))
     return fill_defaults({"model_type": model_or_config} if fields is None else fields)
 
 

@@ -27,15 +27,15 @@ SECTION = "areal_callbacks"
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(arguments: tuple[str, ...]) -> None:
-    """Run accelerate launch with the metrics of a section in its config.
+    """Run accelerate launch and measure the training.
 
-    The section is `areal_callbacks:` in the Accelerate config, which plain accelerate commands reject; or its keys are
-    in a file of their own: --areal_config FILE, before the script. Everything else goes to accelerate launch
-    unchanged: `accelerate launch --help` lists it.
+    The configuration is a section `areal_callbacks:` in the Accelerate config, which plain accelerate commands reject;
+    or its keys are in a file of their own: --areal_config FILE, before the script. Everything else goes to accelerate
+    launch unchanged: `accelerate launch --help` lists it.
 
     \b
     Example:
-      areal-callbacks launch --config_file accelerate.yaml train.py --its-own flags
+      areal-callbacks launch --config_file accelerate.yaml train.py --its-own x
     """
     from areal_callbacks.run.environment import observed_processes
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
+from areal_callbacks.cli.errors import explain
 from areal_callbacks.config.files import read_json
 from areal_callbacks.config.messages import show
 from areal_callbacks.flops.fields import read_field
@@ -31,7 +32,7 @@ def read_fields(model_or_config: str) -> dict[str, Any] | None:
         fields = read_json(path / "config.json" if path.is_dir() else path)
         _check_layers(fields)
     except (OSError, RuntimeError, ValueError) as error:
-        raise click.ClickException(make_printable(error)) from None
+        raise click.ClickException(explain(error)) from None
     return fields
 
 
@@ -51,9 +52,9 @@ def read_class(config: Any) -> str:
     return str(named[0]) if isinstance(named, list) and named else ""
 
 
-def is_model_type(name: str) -> bool:
-    """Whether transformers has a model of this type; ClickException without transformers."""
-    return name in _import_configs()
+def list_model_types() -> Collection[str]:
+    """Those of transformers; ClickException without it."""
+    return list(_import_configs())
 
 
 def fill_defaults(fields: dict[str, Any]) -> Any:
@@ -63,6 +64,8 @@ def fill_defaults(fields: dict[str, Any]) -> Any:
         click.ClickException: transformers is not installed, does not know the model type or refuses a field.
     """
     configs, model_type = _import_configs(), fields.get("model_type")
+    if model_type is None:
+        raise click.ClickException("the configuration has no 'model_type'")
     if not isinstance(model_type, str) or model_type not in configs:
         raise click.ClickException(f"transformers knows no model type {show(model_type)}, nor its default dimensions")
     try:

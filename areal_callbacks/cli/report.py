@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from areal_callbacks.cli.errors import explain
 from areal_callbacks.report import show_report
 
 
@@ -23,19 +24,20 @@ from areal_callbacks.report import show_report
 def command(
     paths: tuple[str, ...], output: Path | None, names: tuple[str, ...], every_training: bool, show: bool
 ) -> None:
-    """Build one self-contained HTML file, which needs neither a network nor a server.
+    """Build the report of a run, or of several to compare.
 
-    PATH is a metrics.jsonl, its folder, or a host's output folder that has an areal_metrics folder. Several are
-    compared in one report.
+    It is one HTML file, which needs neither a network nor a server.
+
+    PATH is a metrics.jsonl, its folder, or a host's output folder that has an areal_metrics folder.
 
     \b
     Example:
-      areal-callbacks report outputs/base outputs/new --name base --name new --open
+      areal-callbacks report outputs/base outputs/new --open
     """
     try:
         report = show_report(*paths, output=output, names=names or None, every_training=every_training)
     except (ValueError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(explain(error)) from error
     click.echo(report.path)
     if show:
         click.launch(report.path.resolve().as_uri())

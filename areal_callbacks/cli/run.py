@@ -11,7 +11,7 @@ _SWITCHES = {
     "moe-balance": "Routed loads of experts.",
     "flops": "Estimated FLOPs and MFU.",
     "ppo": "PPO diagnostics.",
-    "resume-totals": "Restore the cumulative counters from the host's checkpoint.",
+    "resume-totals": "Continue the totals of a checkpoint.",
     "report": "Write report.html at the end.",
 }
 
@@ -24,8 +24,8 @@ def _add_switches(command: Any) -> Any:
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @click.option("--config", metavar="FILE", help="A YAML file with configuration keys.")
-@click.option("--every", type=int, metavar="N", help="Logging events of the host between two exports.")
-@click.option("--output-dir", metavar="FOLDER", help="Of metrics.jsonl and the report; else beside the host's output.")
+@click.option("--every", type=int, metavar="N", help="Export at every N-th log of the host.")
+@click.option("--output-dir", metavar="FOLDER", help="Of the files; else beside the host's output.")
 @_add_switches
 @click.argument("words", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(config: str | None, words: tuple[str, ...], **options: Any) -> None:

@@ -18,22 +18,27 @@ _UNTRAINED = "nothing was trained, or nothing observed it: no trainer, accelerat
 
 @click.command("verify", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--steps", type=click.IntRange(min=1), default=3, show_default=True, help="Optimizer steps to make.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on the last line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, on the last line.")
 @click.argument("words", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(steps: int, as_json: bool, words: tuple[str, ...]) -> None:
-    """Run a few steps of a training script and recount them from its operators.
+    """Recount some steps of a training script from its operators.
 
-    Prints tokens, padding, routed assignments and FLOPs, those of the metrics beside the recount. Exit code 0: all
-    are equal; 1: some differ; 2: nothing was trained.
+    COMMAND is a Python script with its arguments, or -m and a module; python before it may be left out. Prints tokens,
+    padding, routed assignments and FLOPs, those of the metrics beside the recount. Exit code 0: all are equal; 1: some
+    differ; 2: nothing was trained.
 
     \b
     Example:
       areal-callbacks verify --steps 3 -- python train.py --its-own flags
     """
     from areal_callbacks.verify.comparison import compare, differs
-    from areal_callbacks.verify.script import run_beside
+    from areal_callbacks.verify.script import find_script, run_beside
 
-    beside, code = run_beside(words, steps)
+    try:
+        script = find_script(words)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    beside, code = run_beside(script, steps)
     if code not in (None, 0):
         sys.exit(code)
     rows = compare(beside.exported, beside.recounted)

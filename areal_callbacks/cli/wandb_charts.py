@@ -13,6 +13,7 @@ import click
 
 from areal_callbacks.charts import CHARTS, MOST_LAYERS, load_chart
 from areal_callbacks.charts.recovery import TABLE_SUFFIX, LayerTable, read_layers_of_metrics, read_layers_of_tables
+from areal_callbacks.cli.errors import explain
 from areal_callbacks.report.locate import find_metrics
 from areal_callbacks.safety.text import make_printable
 
@@ -23,9 +24,15 @@ _MOST_WARNINGS = 100
 @click.option("--entity", help="User or team that gets the charts.")
 @click.option("--access", type=click.Choice(["private", "public"]), default="private", show_default=True)
 @click.option("--layers", type=click.IntRange(min=1), default=MOST_LAYERS, show_default=True, help="Number of layers.")
-@click.option("--stack", default="", help="Layers of this stack instead of the main decoder's.")
-@click.option("--dry-run", is_flag=True, help="Say what would be registered; needs no network.")
-@click.option("--print", "printed", type=click.Choice(list(CHARTS)), help="Print one for the chart editor.")
+@click.option("--stack", default="", help="Layers of a stack other than the main decoder.")
+@click.option("--dry-run", is_flag=True, help="Say what would be registered, without a network.")
+@click.option(
+    "--print",
+    "printed",
+    metavar="NAME",
+    type=click.Choice(list(CHARTS)),
+    help="Print one for the chart editor; --dry-run lists the names.",
+)
 @click.pass_context
 def command(
     context: click.Context,
@@ -36,7 +43,7 @@ def command(
     dry_run: bool,
     printed: str | None,
 ) -> None:
-    """Register the MoE charts with W&B, print one of them, or recover tables (recover --help).
+    """Register the MoE charts with W&B, or recover tables.
 
     --layers and --stack say which scalars the chart moe_step_layer_history looks for.
 
@@ -83,8 +90,8 @@ def _register(entity: str, access: str, charts: dict[str, dict[str, Any]]) -> No
 
 
 @command.command("recover")
-@click.argument("source", metavar="PATH", type=click.Path(exists=True, path_type=Path))
-@click.option("--step", "steps", type=int, multiple=True, help="Only this step of a metrics.jsonl; several times.")
+@click.argument("source", metavar="PATH", type=click.Path(path_type=Path))
+@click.option("--step", "steps", type=int, multiple=True, help="Only this step of a metrics.jsonl; may be repeated.")
 @click.option("--summary", is_flag=True, help="One row a layer: its maximum over ideal load.")
 @click.option("-o", "--output", type=click.File("w", encoding="utf-8", lazy=True), help="CSV file. [default: print]")
 def recover(source: Path, steps: tuple[int, ...], summary: bool, output: TextIO | None) -> None:
@@ -102,7 +109,7 @@ def recover(source: Path, steps: tuple[int, ...], summary: bool, output: TextIO 
         writer = csv.writer(output or sys.stdout, lineterminator="\n")
         writer.writerows(_rows(known, has_stacks, _layers(source, steps)[1], summary))
     except (ValueError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(explain(error)) from error
 
 
 def _survey(source: Path, steps: tuple[int, ...]) -> tuple[str, bool]:

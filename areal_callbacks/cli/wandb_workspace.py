@@ -14,10 +14,11 @@ from areal_callbacks.charts.workspace import NAME, dump_workspace, make_workspac
 @click.option("--project", required=True, help="Project that gets the workspace.")
 @click.option("--name", default=NAME, show_default=True, help="Of the saved view.")
 @click.option("--x", default="Step", show_default=True, help="Horizontal axis: Step, or a key.")
-@click.option("--dry-run", is_flag=True, help="Print it as JSON; needs no network.")
+@click.option("--dry-run", is_flag=True, help="Print it as JSON, without a network.")
 def command(entity: str, project: str, name: str, x: str, dry_run: bool) -> None:
-    """Save a workspace: learning, speed, experts with both table charts, and policy.
+    """Save a W&B workspace with the charts of this package.
 
+    Its sections: learning, speed, experts with both table charts, and policy.
     The charts of single experts are those that `wandb-charts --entity ENTITY` registers: run that once before.
 
     \b

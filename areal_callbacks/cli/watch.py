@@ -6,6 +6,7 @@ import importlib.util
 
 import click
 
+from areal_callbacks.cli.errors import explain
 from areal_callbacks.watch import Feed, FollowedRun, serve
 
 _NEEDS = ("starlette", "uvicorn")
@@ -18,10 +19,11 @@ _NEEDS = ("starlette", "uvicorn")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Another address shows the runs to its network.")
 @click.option("--open", "show", is_flag=True, help="Open it in the browser.")
 def command(paths: tuple[str, ...], names: tuple[str, ...], port: int, host: str, show: bool) -> None:
-    """Serve the report and keep it up to date while runs write their metrics.jsonl.
+    """Show the report of runs in a browser while they go on.
 
-    PATH is as for `report`; it need not exist yet. Only those who know the printed address see anything, and only this
-    machine can reach it unless --host says otherwise. Interrupt with Ctrl+C.
+    PATH is a metrics.jsonl, its folder, or a host's output folder that has an areal_metrics folder. It need not exist
+    yet. Only those who know the printed address see anything, and only this machine can reach it unless --host says
+    otherwise. Interrupt with Ctrl+C.
 
     \b
     Example:
@@ -41,4 +43,4 @@ def command(paths: tuple[str, ...], names: tuple[str, ...], port: int, host: str
         feed = Feed([FollowedRun(path, name) for path, name in zip(paths, names or [None] * len(paths))])
         serve(feed, host=host, port=port, announce=announce)
     except (ValueError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(explain(error)) from error

@@ -6,12 +6,12 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from areal_callbacks.config import ENVIRONMENT_VARIABLE
-from areal_callbacks.run.marks import VARIABLE, make_marks
+from areal_callbacks.run.marks import VARIABLE, Marks, make_marks
 
 START_UP = Path(__file__).with_name("start_up")
 """The folder of the start-up hook."""
@@ -30,12 +30,22 @@ def observed_processes(settings: Mapping[str, Any] | None = None) -> Iterator[No
         with _set_environment(_variables(settings)):
             yield
         return
-    with make_marks() as marks, _set_environment({**_variables(settings), VARIABLE: str(marks.folder)}):
+    with (
+        make_marks() as marks,
+        _set_environment({**_variables(settings), VARIABLE: str(marks.folder)}),
+        ExitStack() as at_end,
+    ):
+        at_end.callback(_tell_what_is_missing, marks)
         try:
             yield
-        finally:
-            if problem := marks.missing():
-                print(f"areal-callbacks run: {problem}", file=sys.stderr, flush=True)
+        except OSError:  # no command was started, which its caller says
+            at_end.pop_all()
+            raise
+
+
+def _tell_what_is_missing(marks: Marks) -> None:
+    if problem := marks.missing():
+        print(f"areal-callbacks run: {problem}", file=sys.stderr, flush=True)
 
 
 def _variables(settings: Mapping[str, Any] | None) -> dict[str, str]:

@@ -15,6 +15,7 @@ import io
 import os
 import runpy
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -95,7 +96,11 @@ def _compile(path: str) -> CodeType:
     except OSError as error:
         print(f"areal_callbacks.run: can't open file: {error}", file=sys.stderr)
         raise SystemExit(2) from None  # Python's own code for it
-    code: CodeType = compile(text, path, "exec", dont_inherit=True)
+    try:
+        code: CodeType = compile(text, path, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:  # as Python shows it, without the calls that lead here
+        traceback.print_exception(error.with_traceback(None))
+        raise SystemExit(1) from None
     return code
 
 

@@ -155,7 +155,7 @@ def test_a_dense_model_and_one_that_cannot_be_counted(tmp_path: Path) -> None:
     [
         ("{", "config.json: malformed JSON"),
         ("[1]", "config.json: expected a mapping of keys to values, got [1]"),
-        ({"hidden_size": 8}, "knows no model type None"),
+        ({"hidden_size": 8}, "the configuration has no 'model_type'"),
         ({"model_type": "nothing"}, "knows no model type 'nothing'"),
     ],
 )

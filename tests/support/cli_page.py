@@ -11,7 +11,7 @@ from areal_callbacks import cli
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 BEGIN, END = "<!-- commands: generated -->", "<!-- commands: end -->"
-WIDTH = 100
+WIDTH = 80
 PASSED_ON = ("demo",)
 """Commands whose help is that of the script that they run."""
 
@@ -30,7 +30,7 @@ def list_commands() -> Iterator[tuple[str, click.Context]]:
 
 
 def read_help(context: click.Context) -> str:
-    """As a terminal of 100 columns shows it."""
+    """As a terminal of 80 columns shows it."""
     return context.command.get_help(context)
 
 
