@@ -19,7 +19,7 @@ from areal_callbacks.safety.patches import Patches
 from areal_callbacks.session import MetricsSession
 from areal_callbacks.topology import Topology
 from areal_callbacks.verify.recount import Recount
-from areal_callbacks.verify.totals import Totals
+from areal_callbacks.verify.totals import Totals, sum_over_ranks
 
 SUMS = frozenset({"train_perf/tokens", "train_perf/estimated_flops", "train_perf/input_frames"})
 """The metrics of an interval that add up over intervals."""
@@ -127,7 +127,4 @@ def _sum_over_ranks(totals: Totals, topology: Topology) -> Totals:
         return totals
     gathered: list[Any] = [None] * dist.get_world_size(topology.world)
     dist.all_gather_object(gathered, (totals, topology.tokens, topology.routes), group=topology.world)
-    summed = Totals()
-    for part, tokens, routes in gathered:
-        summed.add(part, tokens=tokens, routes=routes)
-    return summed
+    return sum_over_ranks(gathered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import NamedTuple
 
 from tabulate import tabulate
@@ -51,11 +52,36 @@ def _exact(name: str, ours: float | None, recount: float) -> Row:
 
 
 def _compare_layers(exported: Exported, recounted: Totals) -> Iterator[Row]:
-    ours: dict[LayerKey, list[int]] = {(loads.stack, loads.layer): loads.counts.tolist() for loads in exported.loads}
-    for key in sorted(ours.keys() | recounted.routed.keys()):
-        mine, theirs = ours.get(key), recounted.routed.get(key)
+    exported_counts = {(loads.stack, loads.layer): loads.counts.tolist() for loads in exported.loads}
+    ours, others = align_stacks(exported_counts, recounted.routed)
+    for key in sorted(ours.keys() | others.keys()):
+        mine, theirs = ours.get(key), others.get(key)
         name = f"routed, {'/'.join(str(part) for part in key if part != '')}"
         yield Row(name, _sum(mine), _sum(theirs), _drop_unused(mine) == _drop_unused(theirs))
+
+
+def align_stacks(
+    ours: dict[LayerKey, list[int]], others: dict[LayerKey, list[int]]
+) -> tuple[dict[LayerKey, list[int]], dict[LayerKey, list[int]]]:
+    """Both as they are if they name the same layers, else with the layers of one number in all stacks added up.
+
+    The recount gives several models no stacks of their own, the metrics do.
+    """
+    if _drop_idle(ours).keys() == _drop_idle(others).keys():
+        return ours, others
+    return _join_stacks(ours), _join_stacks(others)
+
+
+def _drop_idle(counts: dict[LayerKey, list[int]]) -> dict[LayerKey, list[int]]:
+    return {key: layer for key, layer in counts.items() if any(layer)}
+
+
+def _join_stacks(counts: dict[LayerKey, list[int]]) -> dict[LayerKey, list[int]]:
+    joined: dict[LayerKey, list[int]] = {}
+    for (_, layer), added in counts.items():
+        known = joined.get(("", layer), [])
+        joined["", layer] = [sum(pair) for pair in zip_longest(known, added, fillvalue=0)]
+    return joined
 
 
 def _compare_flops(exported: Exported, recounted: Totals) -> Iterator[Row]:

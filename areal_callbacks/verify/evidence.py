@@ -196,10 +196,16 @@ def _marks_padding(evidence: Evidence, name: str) -> bool:
     return "pad" in name
 
 
+def take_local(value: Tensor) -> Tensor:
+    """This rank's part of a distributed tensor; others as they are."""
+    return value.to_local() if hasattr(value, "to_local") else value
+
+
 def _is_same(value: Any, embedded: Tensor) -> bool:
     """The same tensor, a view of it or of the same memory, or an equal copy."""
     if not isinstance(value, Tensor) or value.dtype != embedded.dtype:
         return False
+    value = take_local(value)
     if value is embedded:
         return True
     if value.numel() != embedded.numel():
@@ -233,7 +239,9 @@ def _take(evidence: Evidence, call: ModuleCall, names: Mapping[str, Any]) -> Non
 
 def _tensors(arguments: Mapping[str, Any], names: Sequence[str]) -> Iterable[tuple[str, Tensor]]:
     """Those of these names that hold a tensor, with it."""
-    return [(name, value.detach().cpu()) for name in names if isinstance(value := arguments.get(name), Tensor)]
+    return [
+        (name, take_local(value).detach().cpu()) for name in names if isinstance(value := arguments.get(name), Tensor)
+    ]
 
 
 def _fit_rows(value: Tensor, shape: tuple[int, int], *, is_mask: bool = False) -> Tensor | None:

@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 
 from areal_callbacks.verify import audio, experts, operator_flops
 from areal_callbacks.verify.calls import ModuleCall, bind, list_calls, name_values
-from areal_callbacks.verify.evidence import Evidence, gather, holds_other, holds_text
+from areal_callbacks.verify.evidence import Evidence, gather, holds_other, holds_text, take_local
 from areal_callbacks.verify.gradient_state import GradientState
 from areal_callbacks.verify.rows import measure
 from areal_callbacks.verify.token_tables import TokenTables, ends_texts, pad_id_of
@@ -70,9 +70,8 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._flops = flops
         self._state = GradientState()
         self._models: list[nn.Module] = []
-        self._attached: set[nn.Module] = set()
         self._tables = TokenTables()
-        self._hooks: list[RemovableHandle] = []
+        self._hooks: dict[nn.Module, list[RemovableHandle]] = {}
         self._open: list[tuple[nn.Module, list[bool]]] = []
         self._entered_table: nn.Module | None = None
         self._embedded: list[Evidence] = []
@@ -85,6 +84,15 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._tables = TokenTables(self._models)
         for model in models:
             self._attach(model)
+
+    def forget(self, *models: nn.Module) -> None:
+        """Count these models no longer, and leave nothing behind in them."""
+        self._models = [model for model in self._models if model not in models]
+        self._tables, self._entered_table, self._embedded = TokenTables(self._models), None, []
+        kept = {module for model in self._models for module in model.modules()}
+        for module in self._hooks.keys() - kept:
+            for hook in self._hooks.pop(module):
+                hook.remove()
 
     @contextlib.contextmanager
     def given(self, batch: Any) -> Iterator[None]:
@@ -105,13 +113,12 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> None:
         super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
         self._state.__exit__(kind, error, trace)
-        for hook in self._hooks:
-            hook.remove()
+        self.forget(*self._models)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if func is torch.ops.aten.embedding.default:
-            self._see_embedding(args[0], args[1])
+            self._see_embedding(args[0], take_local(args[1]))
         elif self._flops and operator_flops.has_formula(func):
             self._see_operator(func, args, kwargs or {}, result)
         return result
@@ -160,25 +167,26 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return evidence
 
     def _count(self, evidence: Evidence) -> None:
-        self.totals.add_rows(measure(evidence), evidence.shape[0] * evidence.shape[1])
+        content = b"" if evidence.ids is None else evidence.ids.numpy().tobytes()
+        self.totals.add_rows(measure(evidence), evidence.shape[0] * evidence.shape[1], content)
 
     # -- hooks: embeddings that are given, audio, experts
 
     def _attach(self, model: nn.Module) -> None:
-        new = [module for module in model.modules() if module not in self._attached]
+        new = {module: list[RemovableHandle]() for module in model.modules() if module not in self._hooks}
+        self._hooks.update(new)
         for module in new:
             self._attach_module(module)
         for found in experts.find_experts(model):
             if found.module in new:
                 self._attach_experts(found)
-        self._attached.update(new)
 
     def _attach_module(self, module: nn.Module) -> None:
         if any(module is table for table in self._tables.tables):
             self._hook(module, self._enter_table)
         if module in self._tables.owners:
             self._hook(module, self._open_model)
-            self._hooks.append(module.register_forward_hook(self._close_model, always_call=True))
+            self._hooks[module].append(module.register_forward_hook(self._close_model, always_call=True))
         if _is_innermost_audio(module):
             self._hook(module, self._see_audio)
 
@@ -191,7 +199,8 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._hook(found.module, functools.partial(self._see_experts, found))
 
     def _hook(self, module: nn.Module, function: Any) -> None:
-        self._hooks.append(module.register_forward_pre_hook(function, with_kwargs=True, prepend=True))
+        handle = module.register_forward_pre_hook(function, with_kwargs=True, prepend=True)
+        self._hooks.setdefault(module, []).append(handle)
 
     def _enter_table(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         self._entered_table = module

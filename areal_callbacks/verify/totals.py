@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 LayerKey = tuple[str, int]
 """Stack (``""`` for the main decoder) and number of a layer."""
@@ -21,6 +24,7 @@ class Totals:
         routed: assignments to every expert, by layer.
         flops: of the operators of training forwards and their backward, without recomputation; 0 unless asked for.
         calls: training calls that embedded ids or were given embeddings.
+        digest: of everything that was embedded, in its order: equal on ranks that were given the same.
         unread: what could not be read, and why.
     """
 
@@ -31,6 +35,7 @@ class Totals:
     routed: dict[LayerKey, list[int]] = field(default_factory=dict)
     flops: int = 0
     calls: int = 0
+    digest: bytes = b""
     unread: list[str] = field(default_factory=list)
 
     @property
@@ -43,8 +48,9 @@ class Totals:
         """Embedded ids that are padding."""
         return self.positions - self.tokens
 
-    def add_rows(self, lengths: list[int], positions: int) -> None:
+    def add_rows(self, lengths: list[int], positions: int, embedded: bytes) -> None:
         """Add what one training call embedded."""
+        self.digest = hashlib.blake2b(self.digest + embedded, digest_size=16).digest()
         self.calls += 1
         self.tokens += sum(lengths)
         self.positions += positions
@@ -52,8 +58,8 @@ class Totals:
 
     def add_routed(self, layer: LayerKey, counts: list[int]) -> None:
         """Add the assignments of one training call of a layer."""
-        known = self.routed.setdefault(layer, [0] * len(counts))
-        known[:] = [before + now for before, now in zip(known, counts, strict=True)]
+        known = self.routed.setdefault(layer, [])
+        known[:] = [before + now for before, now in zip_longest(known, counts, fillvalue=0)]
 
     def note(self, problem: str) -> None:
         """Keep what could not be read, once."""
@@ -77,3 +83,16 @@ class Totals:
             self.add_routed(layer, counts)
         for problem in other.unread:
             self.note(problem)
+
+
+def sum_over_ranks(ranks: Iterable[tuple[Totals, bool, bool]]) -> Totals:
+    """The totals of all ranks, each with whether its tokens and its routed assignments count.
+
+    A rank whose tokens do not count embeds what another one does. Where it embeds something else, as a
+    context-parallel rank does with its part of every sequence, the parts add up.
+    """
+    summed, seen = Totals(), set()
+    for totals, tokens, routes in sorted(ranks, key=lambda rank: not rank[1]):
+        summed.add(totals, tokens=tokens or totals.digest not in seen, routes=routes)
+        seen.add(totals.digest)
+    return summed

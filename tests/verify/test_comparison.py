@@ -53,3 +53,11 @@ def test_what_one_side_lacks_differs() -> None:
     rows = rows_of(Exported(), Totals(tokens=5, positions=5, routed={("", 1): [1, 3]}, input_frames=2))
     assert [rows[name].same for name in ("tokens", "routed, 1", "input_frames")] == [False] * 3
     assert rows_of(Exported(), Totals())["tokens"].same is True
+
+
+def test_layers_of_one_number_are_summed_where_stacks_have_other_names() -> None:
+    ours = exported(5, ROUTED, LayerLoads("critic", 1, torch.tensor([1, 1])))
+    totals = Totals(tokens=5, positions=5, routed={("", 1): [4, 2]})
+    assert rows_of(ours, totals)["routed, 1"].same is True
+    totals.add_routed(("", 1), [1, 0])
+    assert rows_of(ours, totals)["routed, 1"].same is False
