@@ -7,7 +7,8 @@
     def test_it(two_ranks):
         first, second = two_ranks.run(job, 3)
 
-Every job has a time limit: a hang or an abort fails the test and fresh ranks serve the next one.
+Every job has a time limit: a hang or an abort fails the test and fresh ranks serve the next one. While
+``Ranks.compare`` is set every job is recounted beside, and it is given the recounts.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ import traceback
 from collections.abc import Callable, Collection
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from support.beside import Course
 
 
 class RankError(AssertionError):
@@ -32,6 +36,8 @@ class RankError(AssertionError):
 
 class Ranks:
     """``world`` processes with a default gloo group and torchrun's environment variables."""
+
+    compare: ClassVar[Callable[[list[list[Course]]], None] | None] = None
 
     def __init__(self, world: int) -> None:
         self.world = world
@@ -48,13 +54,13 @@ class Ranks:
         if not self._processes:
             self._start()
         for pipe in self._pipes:
-            pipe.send((function.__code__.co_filename, function.__qualname__, args))
+            pipe.send((function.__code__.co_filename, function.__qualname__, args, False))
         living = {rank: pipe for rank, pipe in enumerate(self._pipes) if rank != dying}
         try:
             for rank, pipe in living.items():
                 if not pipe.poll(timeout):
                     raise RankError(f"rank {rank} did not outlive rank {dying}")
-            return [self._receive(rank, pipe) for rank, pipe in living.items()]
+            return [self._receive(rank, pipe)[0] for rank, pipe in living.items()]
         finally:
             self.close()
 
@@ -63,7 +69,7 @@ class Ranks:
         if not self._processes:
             self._start()
         for pipe in self._pipes:
-            pipe.send((str(path), name, args))
+            pipe.send((str(path), name, args, self.compare is not None))
         results: dict[int, Any] = {}
         waiting = dict(enumerate(self._pipes))
         while waiting:
@@ -77,9 +83,11 @@ class Ranks:
                     del waiting[rank]
         if self._is_worn:
             self.close()
-        return [results[rank] for rank in range(self.world)]
+        if self.compare is not None:
+            self.compare([results[rank][1] for rank in range(self.world)])
+        return [results[rank][0] for rank in range(self.world)]
 
-    def _receive(self, rank: int, pipe: Any) -> Any:
+    def _receive(self, rank: int, pipe: Any) -> tuple[Any, list[Course]]:
         try:
             failed, value, threads = pipe.recv()
             self._is_worn = self._is_worn or threads > _MOST_THREADS
@@ -128,19 +136,22 @@ def _serve(pipe: Any, rank: int, world: int, port: int) -> None:
 
     import torch
     import torch.distributed as dist
+    from support.beside import RecountBeside
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=120))
     modules: dict[str, ModuleType] = {}
     with contextlib.suppress(EOFError):
         while True:
-            path, name, args = pipe.recv()
+            path, name, args, is_recounted = pipe.recv()
             # Only now has every rank left the job before: one that is still connecting needs its peers' groups.
             destroy_groups(kept=[dist.group.WORLD])
             threads = _count_threads()
             try:
                 function = getattr(_load(path, modules), name)
-                answer = False, function(dist.new_group(), *args)
+                with RecountBeside() if is_recounted else contextlib.nullcontext() as recounted:
+                    value = function(dist.new_group(), *args)
+                answer = False, (value, recounted.courses if recounted else [])
             except BaseException:
                 answer = True, traceback.format_exc()
             pipe.send((*answer, threads))
