@@ -113,7 +113,7 @@ $(BENCH)/.bench: pyproject.toml constraints.txt
 	@echo "Installing into $(BENCH), which takes some minutes ..."
 	$(PYTHON) -m venv $(BENCH)
 	$(BENCH)/bin/pip install --quiet --constraint constraints.txt --editable '.[trl,lightning]' torchmetrics datasets \
-	    selenium
+	    selenium pytest pillow
 	$(BENCH)/bin/pip download --quiet --no-deps --dest $(BENCH) areal==1.0.4
 	@touch $@
 

@@ -1,6 +1,6 @@
 """What an export costs over gloo processes, against two bare ``all_reduce`` calls of the same sizes.
 
-    python benchmarks/bench_export.py [processes]
+    python benchmarks/bench_export.py [processes] [rounds]
 
 The export takes what was recorded, packs it, reduces MAX and SUM, unpacks and names every metric. Rounds are
 interleaved behind a barrier and the minimum is compared: the latency of gloo on a busy machine has several modes. The
@@ -54,9 +54,9 @@ class Case:
     def export(self) -> None:
         self.tracker.export(reduce_group=self.group)
 
-    def rounds(self) -> Iterator[dict[str, float]]:
+    def rounds(self, number: int) -> Iterator[dict[str, float]]:
         """Seconds of each way, round by round."""
-        for _ in range(ROUNDS):
+        for _ in range(number):
             seconds = {"two all_reduces": timed(self.bare)}
             for name, own in (("first export", False), ("first, keys differ", True)):
                 self.channel.forget()
@@ -69,14 +69,14 @@ class Case:
             yield seconds
 
 
-def rank_main(rank: int, processes: int, store: str) -> None:
+def rank_main(rank: int, processes: int, number: int, store: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=processes)
     rows = []
     for metrics in METRICS:
         case = Case(metrics)
         gc.disable()
-        rounds = list(case.rounds())
+        rounds = list(case.rounds(number))
         gc.enable()
         names = [name for name in rounds[0] if name]
         least = {name: min(each[name] for each in rounds) * 1e6 for name in names}
@@ -91,6 +91,6 @@ def rank_main(rank: int, processes: int, store: str) -> None:
 
 
 if __name__ == "__main__":
-    processes = int(sys.argv[1]) if sys.argv[1:] else 2
+    processes, number = (*map(int, sys.argv[1:]), *(2, ROUNDS)[len(sys.argv) - 1 :])
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(rank_main, (processes, os.path.join(folder, "store")), nprocs=processes)
+        mp.spawn(rank_main, (processes, number, os.path.join(folder, "store")), nprocs=processes)

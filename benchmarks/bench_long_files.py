@@ -76,7 +76,7 @@ def main(steps: int, layers: int, experts: int) -> None:
         def measure(what: str, call: Callable[[], object], file: str) -> None:
             _, seconds = timed(call)
             rows.append((what, seconds, (folder / file).stat().st_size / 1e6, peak()))
-            print(*rows[-1], flush=True)
+            print(*rows[-1], file=sys.stderr, flush=True)
 
         measure("write", lambda: write_run(folder, steps, loads), METRICS_FILE)
         measure("read for the report", lambda: read_history(folder / METRICS_FILE, "run"), METRICS_FILE)

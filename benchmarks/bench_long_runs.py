@@ -64,7 +64,7 @@ def resident() -> float:
 def measure(exports: int, folder: Path) -> Iterator[tuple[object, ...]]:
     """One row for every tenth of the run."""
     model = ToyMoE()
-    with MetricsSession(output_dir=folder, report=False) as session:
+    with MetricsSession(output_dir=folder, report=False, console="off") as session:
         session.attach(model, topology=Topology.data_parallel())
         seconds = timed_exports(session, model, exports)
         for part in range(1, PARTS + 1):

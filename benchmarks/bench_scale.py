@@ -159,6 +159,6 @@ if __name__ == "__main__":
     for ranks in worlds:
         for row in rows_of(ranks, scenarios):
             table.append(row)
-            print(*row, flush=True)
+            print(*row, file=sys.stderr, flush=True)
     print(tabulate(table, HEADERS, floatfmt=("d", "", "d", ".1f", ".2f", ".2f", ".2f"), missingval="–"), end="\n\n")
     print_layouts(40, 16384)

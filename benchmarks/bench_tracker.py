@@ -70,6 +70,9 @@ def stat_calls() -> dict[str, Callable[[], object]]:
         "stat SUM, 32,768 tokens": lambda: tracker.stat("valid", ReduceType.SUM, total=values),
         "stat of 13 such tensors": lambda: tracker.stat("valid", **thirteen),
         "the same, one by one": lambda: [tracker.stat("valid", **{name: each}) for name, each in thirteen.items()],
+        "sum, amin and amax of each of the 13, bare": lambda: [
+            (each.sum(dtype=torch.float64), each.amin(), each.amax()) for each in thirteen.values()
+        ],
         "values[mask] and four torch reductions": lambda: [
             getattr(values[mask].double(), name)() for name in ("sum", "numel", "amin", "amax")
         ],

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -42,3 +44,13 @@ def test_a_benchmark_that_fails_says_so() -> None:
     section = results.run_part(results.Part("Broken", ("no_such_file.py",), 20))
     assert section.startswith("## Broken")
     assert "**It failed: " in section
+
+
+def test_what_no_time_is_left_for_keeps_its_figures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    page = tmp_path / "results.md"
+    page.write_text(PAGE)
+    monkeypatch.setattr(results, "RESULTS", page)
+    monkeypatch.setattr(results, "SECONDS", 0)
+    monkeypatch.setattr(results.sys, "argv", ["make_results.py", "tracker"])
+    results.main()
+    assert page.read_text() == PAGE
