@@ -55,7 +55,7 @@ test-min test-max: test-%: $(VENV)-%/.hosts
 	    --override-ini filterwarnings=default $(or $(ARGS),$(HOSTS))
 
 # What people type, counted without the package and under `areal-callbacks run`: environments of their own, some
-# gigabytes, e.g. `make stacks ARGS='--only trl'`. ARGS=--write renews the table.
+# gigabytes, e.g. `make stacks ARGS='--only trl'`. With --write the table of results is renewed, row by row.
 stacks: $(VENV)/.test
 	$(PY) tests/stacks/run.py --environments $(VENV)-stacks $(ARGS)
 
@@ -68,7 +68,7 @@ $(VENV)-transformers-%/.made: pyproject.toml
 
 test-transformers: $(VENV)-transformers-$(VERSION)/.made
 	OMP_NUM_THREADS=1 $(VENV)-transformers-$(VERSION)/bin/python -m pytest --override-ini filterwarnings=default \
-	    $(or $(ARGS),tests/integrations/transformers/test_transformers.py)
+	    $(or $(ARGS),$(addprefix tests/integrations/transformers/test_,transformers.py releases.py packed_padding.py))
 
 # The hosts' own tests, plain and with our callback in every trainer. PEERS: a folder with checkouts of others in it.
 peers: $(VENV)/.test

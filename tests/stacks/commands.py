@@ -6,7 +6,7 @@ the environment's programs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -23,6 +23,8 @@ class Stack:
         files: name → content that is written into the working directory first, as YAML.
         variables: of the environment.
         processes: that train.
+        plugin_words: with which the command loads our plugin, so that it is measured without ``areal-callbacks run``.
+        plugin_files: likewise, whose keys come to those of the file of the same name.
     """
 
     name: str
@@ -33,6 +35,13 @@ class Stack:
     files: dict[str, Any] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
     processes: int = 1
+    plugin_words: tuple[str, ...] = ()
+    plugin_files: dict[str, Any] = field(default_factory=dict)
+
+    def with_plugin(self) -> Stack:
+        """The command with our plugin in it; as it is if it has none."""
+        files = {name: {**self.files.get(name, {}), **more} for name, more in self.plugin_files.items()}
+        return replace(self, words=(*self.words, *self.plugin_words), files={**self.files, **files})
 
 
 _PLAIN = (
@@ -45,6 +54,8 @@ def _trl(command: str, data: str, more: str = "") -> tuple[str, ...]:
     model = "--model_name_or_path {inputs}/{model} --dataset_name {inputs}/" + data
     return ("{bin}/trl", command, *f"{model} {_PLAIN} {more}".split())
 
+
+_GRPO = _trl("grpo", "prompt", "--num_generations 2 --max_completion_length 8 --reward_funcs think_format_reward")
 
 _LLAMAFACTORY = {
     "model_name_or_path": "{inputs}/moe",
@@ -152,6 +163,12 @@ _CLI = {
     }
 }
 
+_LITGPT = (
+    "{bin}/litgpt finetune_full {inputs}/litgpt --out_dir {out} --precision 32-true --train.max_steps 3 "
+    "--train.epochs 1 --train.global_batch_size 1 --train.micro_batch_size 1 --train.lr_warmup_steps 1 --data JSON "
+    "--data.json_path {inputs}/alpaca/train.jsonl --data.val_split_fraction 0.25 --data.num_workers 0"
+)
+
 _CPU = {"ACCELERATE_USE_CPU": "true"}
 
 _TORCHRUN = ("{bin}/torchrun", "--nproc-per-node", "2", "--master-port", "{port}")
@@ -159,13 +176,9 @@ _TORCHRUN = ("{bin}/torchrun", "--nproc-per-node", "2", "--master-port", "{port}
 STACKS = (
     Stack("trl sft", "trl", "hf", _trl("sft", "chat")),
     Stack("trl dpo", "trl", "hf", _trl("dpo", "preference")),
-    Stack(
-        "trl grpo",
-        "trl",
-        "hf",
-        _trl("grpo", "prompt", "--num_generations 2 --max_completion_length 8 --reward_funcs think_format_reward"),
-        variables={"TORCHDYNAMO_DISABLE": "1"},
-    ),
+    Stack("trl grpo", "trl", "hf", _GRPO, variables={"TORCHDYNAMO_DISABLE": "1"}),
+    Stack("trl sft, of LLaMA-Factory", "trl", "llamafactory", _trl("sft", "chat")),
+    Stack("trl grpo, of ms-swift", "trl", "swift", _GRPO, variables={"TORCHDYNAMO_DISABLE": "1"}),
     Stack("trl sft, packed", "trl", "hf", _trl("sft", "chat", "--packing --max_length 64 --attn_implementation eager")),
     Stack("trl sft", "trl", "hf", _trl("sft", "chat", "--num_processes 2"), variables=_CPU, processes=2),
     Stack(
@@ -193,7 +206,27 @@ STACKS = (
         variables={"NPROC_PER_NODE": "2", "MASTER_PORT": "{port}", **_CPU},
         processes=2,
     ),
+    Stack(
+        "swift sft, plugin",
+        "ms-swift",
+        "swift",
+        tuple(_SWIFT.split()),
+        plugin_words=("--external_plugins", "{scripts}/areal_plugin.py", "--callbacks", "areal"),
+    ),
     Stack("axolotl train", "axolotl", "axolotl", ("{bin}/axolotl", "train", "x.yaml"), files={"x.yaml": _AXOLOTL}),
+    Stack(
+        "axolotl train, plugin",
+        "axolotl",
+        "axolotl",
+        ("{bin}/axolotl", "train", "x.yaml"),
+        files={"x.yaml": _AXOLOTL},
+        plugin_files={
+            "x.yaml": {
+                "plugins": ["areal_callbacks.integrations.axolotl.AReaLMetricsPlugin"],
+                "areal_callbacks": {"every": 2, "report": False, "moe_balance": {"extended": True}},
+            }
+        },
+    ),
     Stack(
         "axolotl train, packed",
         "axolotl",
@@ -258,5 +291,6 @@ STACKS = (
         files={"x.yaml": _CLI},
         variables={"MODEL": "{inputs}/moe"},
     ),
+    Stack("litgpt finetune_full", "litgpt", "litgpt", tuple(_LITGPT.split())),
     Stack("python, Fabric", "lightning", "hf", ("{bin}/python", "{scripts}/fabric_loop.py", "{inputs}/moe", "{out}")),
 )

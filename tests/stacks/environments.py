@@ -11,20 +11,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TORCH = "torch==2.13.0"
 NEED_A_GPU = (
-    *("vllm", "deepspeed", "flash-attn", "bitsandbytes", "triton", "xformers", "unsloth", "autoawq", "liger-kernel"),
-    *("mamba-ssm", "causal-conv1d", "fla-core", "torchao"),
+    *("vllm", "deepspeed", "flash-attn", "xformers", "unsloth", "autoawq", "liger-kernel", "mamba-ssm"),
+    *("causal-conv1d", "fla-core", "torchao", "torchvision"),  # whose operators are not those of a CPU build of torch
 )
 ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "hf": (
         *("transformers", "trl", "accelerate", "datasets", "sentence-transformers"),
         *("lightning", "jsonargparse[signatures]"),
     ),
-    "llamafactory": ("llamafactory", "torchvision==0.28.0"),
+    "llamafactory": ("llamafactory",),
     "swift": ("ms-swift",),
     "axolotl": ("axolotl",),
     "oumi": ("oumi",),
     "setfit": ("setfit",),
-    "litgpt": ("litgpt",),
+    "litgpt": ("litgpt", "torchmetrics", "transformers"),
 }
 """Environment → what is installed in it, in the newest releases that go together."""
 
@@ -37,13 +37,16 @@ def make_environment(folder: Path, packages: tuple[str, ...]) -> None:
     if not uv.exists():
         subprocess.run([sys.executable, "-m", "venv", uv], check=True)
         subprocess.run([uv / "bin" / "pip", "install", "--quiet", "uv"], check=True)
-    subprocess.run([uv / "bin" / "uv", "venv", "--quiet", "--python", sys.executable, folder], check=True)
+    alone = [uv / "bin" / "uv", "--no-config"]  # not in the versions of this package's demo
+    subprocess.run([*alone, "venv", "--quiet", "--python", sys.executable, folder], check=True)
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as overrides:
         overrides.write("\n".join([TORCH, *(f'{name}; sys_platform == "never"' for name in NEED_A_GPU)]))
         overrides.flush()
-        line = [uv / "bin" / "uv", "pip", "install", "--quiet", "--python", folder / "bin" / "python"]
+        line = [*alone, "pip", "install", "--quiet", "--python", folder / "bin" / "python"]
         more = ["--override", overrides.name, *_find_links()]
         subprocess.run([*line, *more, *packages, "--editable", str(ROOT)], check=True)
+    for library in folder.glob("lib/python*/site-packages/torchaudio/lib/*.so"):
+        library.unlink()  # linked to CUDA; torchaudio is imported without it
     (folder / "made").touch()
 
 

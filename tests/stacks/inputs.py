@@ -70,6 +70,25 @@ def make_models(folder: Path) -> None:
         tokenizer.save_pretrained(folder / name)
 
 
+def make_litgpt(folder: Path) -> None:
+    """A checkpoint with litgpt's own mixture of experts, where litgpt is installed."""
+    import torch
+
+    try:
+        from litgpt import GPT, Config
+        from litgpt.utils import save_config
+    except ImportError:
+        return
+    heads = {"n_layer": 2, "n_embd": 32, "n_head": 4, "n_query_groups": 2, "rotary_percentage": 1.0}
+    experts = {"mlp_class_name": "LLaMAMoE", "n_expert": 4, "n_expert_per_token": 2, "moe_intermediate_size": 16}
+    rest = {"block_size": 256, "padded_vocab_size": 264, "intermediate_size": 64, "norm_class_name": "RMSNorm"}
+    config = Config(name="tiny", bias=False, parallel_residual=False, **heads, **experts, **rest)
+    make_tokenizer().save_pretrained(folder)
+    save_config(config, folder)
+    torch.manual_seed(7)
+    torch.save(GPT(config).state_dict(), folder / "lit_model.pth")
+
+
 def make_data(folder: Path) -> None:
     """Rows of unequal length: text, a conversation, a preference, a prompt, a label, a pair."""
     dice = random.Random(5)
@@ -103,4 +122,5 @@ if __name__ == "__main__":
     place = Path(sys.argv[1])
     place.mkdir(parents=True, exist_ok=True)
     make_models(place)
+    make_litgpt(place / "litgpt")
     make_data(place)

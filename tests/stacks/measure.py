@@ -87,8 +87,9 @@ def count_without_us(stack: Stack, place: Path, binaries: Path, inputs: Path) ->
 
 
 def count_with_us(stack: Stack, place: Path, binaries: Path, inputs: Path) -> Counts:
-    front = [str(binaries / "areal-callbacks"), "run", "--no-report", "--"]
-    problem = run(stack, place, binaries, inputs, front, {"PYTHONPATH": str(HERE.parents[1])})
+    told = stack.with_plugin()
+    front = [str(binaries / "areal-callbacks"), "run", "--no-report", "--"] if told == stack else []
+    problem = run(told, place, binaries, inputs, front, {"PYTHONPATH": str(HERE.parents[1])})
     records = [record for file in place.rglob("metrics.jsonl") for record in read_metrics(file)]
     tokens = sum(int(one.metrics.get("train_perf/tokens", 0)) for one in records if isinstance(one, MetricsRecord))
     routed: dict[int, list[int]] = {}

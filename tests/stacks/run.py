@@ -3,7 +3,7 @@
     python tests/stacks/run.py [--only trl] [--environments .venv-stacks] [--work FOLDER] [--write]
 
 Each environment is made once, with a CPU build of torch and without what needs a GPU. Prints the table; ``--write``
-also writes it into results.md beside this file. Exit code 1 if anything differs.
+also renews these rows of results.md beside this file. Exit code 1 if anything differs or did not run.
 """
 
 from __future__ import annotations
@@ -62,6 +62,14 @@ def write_table(rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
+def renew_table(text: str, rows: Iterable[tuple[str, ...]]) -> str:
+    """A table with these rows in the places of older ones of the same command, in the order of the commands."""
+    older = [tuple(line.strip("| ").split(" | ")) for line in text.splitlines()[2:]]
+    known = {(row[0], row[2]): row for row in (*older, *rows)}
+    order = [(f"`{stack.name}`", str(stack.processes)) for stack in STACKS]
+    return write_table(known[key] for key in order if key in known)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="Stacks whose name or environment contains this.")
@@ -71,13 +79,13 @@ def main() -> int:
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     chosen = [stack for stack in STACKS if options.only in f"{stack.name} {stack.environment} {stack.processes}"]
-    rows = []
+    rows, results = [], HERE / "results.md"
     for stack in chosen:
         rows.append(compare(stack, options.environments, options.work.absolute()))
         print(write_table(rows[-1:]).splitlines()[-1], flush=True)
+        if options.write and rows[-1][5] != "-":
+            results.write_text(renew_table(results.read_text(), rows[-1:]))
     print(write_table(rows))
-    if options.write:
-        (HERE / "results.md").write_text(write_table(rows))
     return int(any(" for " in row[3] + row[4] or row[5] != "identical" for row in rows))
 
 

@@ -19,7 +19,7 @@ from areal_callbacks.monitors.moe_balance.contracts import (
     setting,
     top_k_of,
 )
-from areal_callbacks.monitors.moe_balance.gates import find_gates
+from areal_callbacks.monitors.moe_balance.gates import Gate, find_gates
 from areal_callbacks.safety.attributes import read_attribute
 
 __all__ = ["Router", "find_routers", "find_routers_without_experts", "find_unrecognised_routers"]
@@ -118,13 +118,15 @@ def _in_balance(name: str) -> bool:
 
 
 def _find_recognised(model: nn.Module) -> Iterator[tuple[str, nn.Module, Contract]]:
-    recorded = _find_recorded_classes(model)
+    recorded, gates = _find_recorded_classes(model), list(find_gates(model))
     found = {
-        name: (module, contract) for name, module in model.named_modules() if (contract := _contract(module, recorded))
+        name: (module, contract)
+        for name, module in model.named_modules()
+        if (contract := _contract(module, recorded)) and not (contract is INDEX and _is_block(module, name, gates))
     }
     counting = [name for name, (module, _) in found.items() if not _forwards_to_router(module, name, found)]
     yield from ((name, *found[name]) for name in counting)
-    for gate in find_gates(model):
+    for gate in gates:
         if not any(gate.name == name or name.startswith(gate.block) for name in counting):
             yield gate.name, gate.module, gate.contract
             counting.append(gate.name)
@@ -133,6 +135,11 @@ def _find_recognised(model: nn.Module) -> Iterator[tuple[str, nn.Module, Contrac
         is_counted = any(other.startswith(f"{name}.") or other == name for other in counting)
         if isinstance(totals, Tensor) and not is_counted and not _forwards_totals(module, totals):
             yield name, module, RUNNING_COUNTS
+
+
+def _is_block(module: nn.Module, name: str, gates: Sequence[Gate]) -> bool:
+    """A block around a gate, which releases of Transformers before 5 declare as the source of ``router_logits``."""
+    return not _is_named(module) and any(gate.block == f"{name}." for gate in gates)
 
 
 def _forwards_to_router(module: nn.Module, name: str, found: Mapping[str, tuple[nn.Module, Contract]]) -> bool:
@@ -157,9 +164,13 @@ def _contract(module: nn.Module, recorded: tuple[type, ...]) -> Contract | None:
 
 
 def _looks_like_router(module: nn.Module, recorded: tuple[type, ...]) -> bool:
-    # fully_shard gives a module a class of its own, below the original one
-    named = any(_ROUTER_NAME.search(cls.__name__) for cls in type(module).__mro__)
-    return (named and expert_count(module) is not None) or (bool(recorded) and isinstance(module, recorded))
+    named = _is_named(module) and expert_count(module) is not None
+    return named or (bool(recorded) and isinstance(module, recorded))
+
+
+def _is_named(module: nn.Module) -> bool:
+    """Like a router; fully_shard gives a module a class of its own, below the original one."""
+    return any(_ROUTER_NAME.search(cls.__name__) for cls in type(module).__mro__)
 
 
 def _find_recorded_classes(model: nn.Module) -> tuple[type, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -73,6 +74,22 @@ def test_the_counts_are_the_rows_that_the_experts_got(caplog):
     loads = train(model).expert_loads
     assert [layer.counts.tolist() for layer in loads] == [layer.given.tolist() for layer in model.layers]
     assert sum(int(layer.counts.sum()) for layer in loads) == 2 * TOP_K * 2 * (3 + 4 + 5)
+    assert messages(caplog) == []
+
+
+class Recorded(Model):
+    """Declares its blocks as the sources of its ``router_logits``, as Transformers 4 does."""
+
+    _can_record_outputs = {"router_logits": SimpleNamespace(target_class=Block, index=1)}  # noqa: RUF012
+
+
+def test_a_block_that_is_recorded_is_read_at_its_gate(caplog):
+    model = Recorded()
+    for layer in model.layers:
+        layer.num_experts, layer.top_k = EXPERTS, TOP_K
+    assert [router.name for router in find_routers(model)] == ["layers.0.gate", "layers.1.gate"]
+    loads = train(model).expert_loads
+    assert [layer.counts.tolist() for layer in loads] == [layer.given.tolist() for layer in model.layers]
     assert messages(caplog) == []
 
 
