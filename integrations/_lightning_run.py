@@ -9,7 +9,7 @@ from typing import Any
 from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.file_names import RUN_FOLDER
 from areal_callbacks.integrations._lightning_host import LightningModule, Trainer, guests_of, topology_of
-from areal_callbacks.safety.door import Call, Observer, attempt, guarded
+from areal_callbacks.safety.door import Call, Observer, attempt, end_on_error, guarded
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.session import MetricsSession, open_sessions
 from areal_callbacks.session.schedule import LoggingEvents
@@ -67,19 +67,12 @@ class LightningRun(Observer):
         for owner, name in ((self.trainer.fit_loop.epoch_loop.val_loop, "run"), (self.trainer, "save_checkpoint")):
             self._patches.wrap(owner, name, self._around_pause)
         for earlier in _callbacks_before(callback, self.trainer.callbacks):  # an exception there would hide ours
-            self._patches.wrap(earlier, "on_exception", self._end_on_error)
+            self._patches.wrap(earlier, "on_exception", end_on_error(self.detach))
 
     def _around_pause(self, *args: Any, **kwargs: Any) -> Generator[None]:
         """Validation and saving are no waiting for data."""
         with self.session.excluded():
             yield
-
-    def _end_on_error(self, *args: Any, **kwargs: Any) -> Generator[None]:
-        try:
-            yield
-        except BaseException:
-            self.detach()
-            raise
 
     def detach(self) -> None:
         """End the run without meeting the other ranks."""

@@ -25,7 +25,7 @@ from areal_callbacks.integrations._transformers_host import (
     size_of,
     topology_of,
 )
-from areal_callbacks.safety.door import Call, Observer, Result, attempt, guarded
+from areal_callbacks.safety.door import Call, Observer, Result, attempt, end_on_error, guarded
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.session import MetricsSession
 from areal_callbacks.session.schedule import LoggingEvents
@@ -122,9 +122,9 @@ class TransformersRun(Observer):
         for owner, name in [
             *((later, "on_train_begin") for later in _callbacks_after(callback, handler.callbacks)),
             (handler, "on_epoch_begin"),
-            *((trainer, name) for name in EPOCH_METHODS),
+            *((trainer, name) for name in (*EPOCH_METHODS, "_evaluate")),
         ]:
-            wrap(owner, name, self._end_on_error)
+            wrap(owner, name, end_on_error(self.detach))
         wrap(trainer, "_evaluate", self._around_evaluation)
         if HAS_FINAL_METHOD:
             wrap(trainer, "_finalize_training", self._around_finalize)
@@ -140,14 +140,7 @@ class TransformersRun(Observer):
 
     def _around_evaluation(self, *args: Any, **kwargs: Any) -> Generator[None]:
         with self.session.excluded():
-            yield from self._end_on_error()
-
-    def _end_on_error(self, *args: Any, **kwargs: Any) -> Generator[None]:
-        try:
             yield
-        except BaseException:
-            self.detach()
-            raise
 
     def _around_boundary(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -54,6 +54,20 @@ Returning before the ``yield`` means that there is nothing to do afterwards.
 """
 
 
+def end_on_error(end: Callable[[], object]) -> Around:
+    """What runs ``end`` if the original raises, whose exception passes."""
+
+    def around(*args: Any, **kwargs: Any) -> Steps:  # noqa: ARG001 - whatever the original takes
+        try:
+            yield None
+        except BaseException:
+            end()
+            raise
+        return None
+
+    return around
+
+
 def pass_through(around: Around, original: Callable[..., R], call: Call, failed: Callable[[BaseException], None]) -> R:
     """Call ``original`` exactly once, with ``around`` around it.
 

@@ -108,7 +108,7 @@ def run_suite(suite: Suite, checkout: Path, tests: Sequence[str], *, attached: b
     with tempfile.TemporaryDirectory(prefix="areal_peers_") as folder:
         record = Path(folder, "outcomes.xml")
         command = [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--timeout=60"),
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--timeout=300"),
             *(
                 f"--basetemp={folder}/tests",
                 f"--junitxml={record}",

@@ -11,7 +11,7 @@ import torch
 from support.sessions import open_session, read_rows
 from torch import nn
 
-from areal_callbacks import MetricsSession
+from areal_callbacks import MetricsSession, stats_tracker
 from areal_callbacks.session.schedule import LoggingEvents
 
 
@@ -126,6 +126,18 @@ def test_the_end_takes_what_was_recorded_late_and_measures_no_empty_interval(tmp
         assert events.export(1) is None
 
 
+@pytest.mark.parametrize("taken_out", [False, True])
+def test_what_is_recorded_between_two_trainings_waits_for_the_next(taken_out: bool, tmp_path: Path) -> None:
+    open_session(tmp_path / "1").close()
+    stats_tracker.scalar(reward=2.0)
+    if taken_out:
+        assert stats_tracker.export_all()["reward"] == 2.0
+    with open_session(tmp_path / "2") as session:
+        export = session.export(1)
+    assert export.metrics.get("reward") == (None if taken_out else 2.0)
+    assert read_rows(tmp_path / "1") == []
+
+
 def test_a_training_that_goes_on_counts_from_where_it_stands(tmp_path: Path) -> None:
     with open_session(tmp_path) as session:
         events = LoggingEvents(session, 10)
@@ -166,7 +178,7 @@ def test_flushing_tells_what_it_wrote(tmp_path: Path) -> None:
 
 SCRIPT = """
 import sys
-from areal_callbacks import MetricsSession
+from areal_callbacks import MetricsSession, stats_tracker
 from areal_callbacks.session.schedule import LoggingEvents
 from areal_callbacks.session.step_exports import StepExports
 
