@@ -1,17 +1,18 @@
 """Where Megatron puts the ranks of a layout, and what each of them observes of one step. Loaded by processes of their
 own, never by the test session: importing megatron.core compiles small functions.
 
-Places come from megatron.core's own ``RankGenerator``. What a rank observes follows from its place alone: its replica's
-sequences on every rank of the first stage, the routing of the tokens that it holds in the layers of its stage, and a
-loss over those tokens on the last stage.
+Places are those of megatron.core's own groups, as a test holds. What a rank observes follows from its place alone: its
+replica's sequences on every rank of the first stage, the routing of the tokens that it holds in the layers of its
+stage, and a loss over those tokens on the last stage.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import os
 import random
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
-from megatron.core.parallel_state import RankGenerator
 from megatron.core.process_groups_config import ProcessGroupCollection
 from numpy.typing import NDArray
 from support.fake_ranks import SimulatedWorld, rank_of
@@ -60,8 +60,8 @@ class RankLayout:
         shards = self.tp * self.ep * self.pp
         if self.world % shards:
             return False
-        experts = RankGenerator(self.tp, self.ep, self.world // shards, self.pp, 1, self.order)
-        return sorted(experts.get_ranks("pp")) == sorted(self._generator.get_ranks("pp"))
+        experts = _places_of(self.order, tp=self.tp, cp=1, ep=self.ep, dp=self.world // shards, pp=self.pp)
+        return np.array_equal(_first_stages(experts), _first_stages(self._places))
 
     def place(self, rank: int) -> dict[str, int]:
         """The coordinates of a rank."""
@@ -74,16 +74,24 @@ class RankLayout:
         return make_topology([_stage(place["pp"] == 0, self.sequence_parallel)], groups, world=world)
 
     @functools.cached_property
-    def _generator(self) -> RankGenerator:
-        return RankGenerator(self.tp, 1, self.dp, self.pp, self.cp, self.order)
-
-    @functools.cached_property
     def _places(self) -> dict[str, NDArray[np.int64]]:
-        places = {name: np.zeros(self.world, dtype=np.int64) for name in ("tp", "cp", "dp", "pp")}
-        for name, of_rank in places.items():
-            for group in self._generator.get_ranks(name):
-                of_rank[group] = np.arange(len(group))
-        return places
+        places = _places_of(self.order, tp=self.tp, cp=self.cp, ep=1, dp=self.dp, pp=self.pp)
+        return {name: places[name] for name in ("tp", "cp", "dp", "pp")}
+
+
+def _places_of(order: str, **sizes: int) -> dict[str, NDArray[np.int64]]:
+    """Dimension → the coordinate of every rank, of which the first dimension in the order changes fastest."""
+    rest, places = np.arange(math.prod(sizes.values())), {}
+    for name in order.split("-"):
+        rest, places[name] = np.divmod(rest, sizes[name])
+    return places
+
+
+def _first_stages(places: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+    """The rank of the first stage in every rank's pipeline."""
+    others = np.stack([places[name] for name in places if name != "pp"])
+    _, first, pipeline = np.unique(others, axis=1, return_index=True, return_inverse=True)
+    return first[pipeline.ravel()]
 
 
 def random_layouts(count: int, largest: int, seed: int) -> Iterator[RankLayout]:
@@ -197,16 +205,24 @@ def reduced_and_expected(_group: Any, count: int, largest: int, seed: int) -> li
 def told_per_token(layout: RankLayout) -> tuple[float, float, float]:
     """How often the world tells each token, each routed token of a layer, and each loss, by the ranks' places alone.
 
-    Exact where every replica and stage is told the same number of times; NaN otherwise.
+    Exact where every replica and stage is told the same number of times; NaN otherwise. Of the ranks with one place
+    beside that in data parallelism, which a topology does not depend on, one makes the topology.
     """
-    tokens, routes, losses = (np.zeros((layout.dp, layout.pp)) for _ in range(3))
-    for rank in range(layout.world):
-        place, topology = layout.place(rank), layout.topology(rank)
-        here = place["dp"], place["pp"]
-        tokens[here] += topology.tokens
-        routes[here] += topology.routes / layout.cp / (layout.tp if layout.sequence_parallel else 1)
-        losses[here] += topology.stats / layout.cp
+    places = layout._places
+    alike = np.stack([places["tp"], places["cp"], places["pp"]], axis=1)
+    _, firsts, kind = np.unique(alike, axis=0, return_index=True, return_inverse=True)
+    topologies = [layout.topology(int(rank)) for rank in firsts]
+    told = np.array([(each.tokens, each.routes, each.stats) for each in topologies], dtype=np.float64)[kind.ravel()]
+    shares = 1, layout.cp * (layout.tp if layout.sequence_parallel else 1), layout.cp
+    tokens, routes, losses = sums = np.zeros((3, layout.dp, layout.pp))
+    for each, column, share in zip(sums, told.T, shares):
+        np.add.at(each, (places["dp"], places["pp"]), column / share)
     return _only(tokens.sum(axis=1)), _only(routes), _only(losses[:, -1])
+
+
+def told_by_layouts(_group: Any, count: int, world: int, seed: int) -> dict[str, tuple[float, ...]]:
+    """Random layouts of so many ranks → :func:`told_per_token` of each."""
+    return {repr(layout): told_per_token(layout) for layout in random_layouts_of(count, world, seed)}
 
 
 def _only(values: NDArray[np.float64]) -> float:

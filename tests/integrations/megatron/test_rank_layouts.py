@@ -28,6 +28,12 @@ def test_forty_random_layouts_count_nothing_twice(process: Ranks) -> None:
         assert {1, 2} < {sizes[name] for sizes, *_ in outcomes}
 
 
+def test_forty_random_layouts_of_16384_ranks_tell_everything_once(process: Ranks) -> None:
+    (told,) = process.run_from(JOBS, "told_by_layouts", 40, 16_384, 1)
+    assert len(told) == 40
+    assert set(told.values()) == {(1.0, 1.0, 1.0)}
+
+
 def test_places_are_those_of_megatrons_own_groups(process: Ranks) -> None:
     (places,) = process.run_from(JOBS, "places_in_groups", 8, 32, 3)
     assert len(places) > 100
