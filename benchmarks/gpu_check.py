@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -95,16 +95,24 @@ class Model(nn.Module):
 
 
 class Training:
-    """Steps of a model on one batch, observed by a session or not."""
+    """Steps of a model on one batch, observed by a session or not; ``wrapped`` makes what is called of the model."""
 
-    def __init__(self, device: torch.device, folder: Path | None, *, layers: int = 4, width: int = 64) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        folder: Path | None,
+        *,
+        layers: int = 4,
+        width: int = 64,
+        wrapped: Callable[[Any], Any] = lambda model: model,
+    ) -> None:
         self.device, self.model = device, Model(layers, width).to(device)
+        self.call = wrapped(self.model)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-4)
         self.ids = torch.randint(0, VOCABULARY, (4, 64), device=device)
         self.routers, self.session = layers, None if folder is None else open_session(folder)
         if self.session is not None:
-            self.session.attach(self.model, self.optimizer, flops_estimator=lambda length: 1e6 * length)
-        self.call: Callable[[Tensor], Tensor] = self.model
+            self.session.attach(self.call, self.optimizer, flops_estimator=lambda length: 1e6 * length)
 
     def step(self) -> None:
         with contextlib.nullcontext() if self.session is None else self.session.step():
@@ -204,14 +212,19 @@ def check_no_waiting(device: torch.device, folder: Path) -> Finding:
     return finding
 
 
-def check_compiled(device: torch.device, folder: Path, *, whole: bool, mode: str | None = None) -> Finding:
+def check_compiled(
+    device: torch.device, folder: Path, *, whole: bool, mode: str | None = None, backend: str = "inductor"
+) -> Finding:
     """Counts of compiled steps; of CUDA graphs also that counting was left out and said so, as zero."""
-    training = Training(device, folder)
-    if whole:
-        training.call = torch.compile(training.model, mode=mode)  # type: ignore[assignment]
-    else:
-        for layer in training.model.layers:
-            layer.compile()
+
+    def compiled(model: Model) -> Any:
+        if whole:
+            return torch.compile(model, mode=mode, backend=backend)
+        for layer in model.layers:
+            layer.compile(backend=backend)
+        return model
+
+    training = Training(device, folder, wrapped=compiled)
     for _ in range(4):
         training.step()
     finding = training.check_counts(f"compile {'whole' if whole else 'blocks'} {mode or ''}".strip(), 4)
@@ -328,12 +341,17 @@ def main(arguments: list[str] | None = None) -> int:
     device, name = torch.device("cuda", 0), torch.cuda.get_device_name(0)
     with tempfile.TemporaryDirectory() as folder:
         findings = [run(check, function) for check, function in checks(device, Path(folder)).items()]
+    return show(name, findings, chosen.json, chosen.results)
+
+
+def show(name: str, findings: list[Finding], json_file: Path | None, page: Path | None) -> int:
+    """Print what was found on the device of this name, write it where it is wanted, and return the exit status."""
     table = as_table(findings)
     print(f"{name}, torch {torch.__version__}\n\n{table}")
-    if chosen.json is not None:
-        chosen.json.write_text(json.dumps({"device": name, "findings": [each._asdict() for each in findings]}))
-    if chosen.results is not None:
-        chosen.results.write_text(f"# Measured on {name}\n\n`python benchmarks/gpu_check.py`\n\n{table}\n")
+    if json_file is not None:
+        json_file.write_text(json.dumps({"device": name, "findings": [each._asdict() for each in findings]}))
+    if page is not None:
+        page.write_text(f"# Measured on {name}\n\n`python benchmarks/gpu_check.py`\n\n{table}\n")
     return int(any(each.holds is False for each in findings))
 
 

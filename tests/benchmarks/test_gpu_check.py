@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -47,6 +48,30 @@ def test_overhead_is_a_ratio_of_the_same_steps(tmp_path: Path) -> None:
 def test_what_only_a_gpu_tells_is_left_out(tmp_path: Path) -> None:
     assert gpu_check.check_memory(CPU, tmp_path).holds is None
     assert gpu_check.check_mfu(CPU, tmp_path).holds is None
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # of Dynamo
+@pytest.mark.parametrize("whole", [True, False])
+def test_compiled_steps_are_counted_exactly(tmp_path: Path, whole: bool) -> None:
+    torch.compiler.reset()
+    assert gpu_check.check_compiled(CPU, tmp_path, whole=whole, backend="aot_eager").holds
+    torch.compiler.reset()
+
+
+def test_every_check_has_a_name(tmp_path: Path) -> None:
+    checks = gpu_check.checks(CPU, tmp_path)
+    assert {"seconds", "step overhead", "compile whole", "CUDA graphs", "MFU"} < checks.keys()
+    assert gpu_check.run("side stream", checks["side stream"]).holds
+
+
+@pytest.mark.parametrize(("holds", "status"), [(True, 0), (None, 0), (False, 1)])
+def test_findings_are_shown_and_written(tmp_path: Path, holds: bool | None, status: int) -> None:
+    found = gpu_check.Finding("seconds", holds, "1.01 of the wall clock")
+    told, page = tmp_path / "told.json", tmp_path / "page.md"
+    assert gpu_check.show("A GPU", [found], told, page) == status
+    assert json.loads(told.read_text()) == {"device": "A GPU", "findings": [found._asdict()]}
+    assert page.read_text().startswith("# Measured on A GPU\n")
+    assert found.measured in page.read_text()
 
 
 def test_ranks_export_together() -> None:
