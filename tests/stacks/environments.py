@@ -24,7 +24,7 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "axolotl": ("axolotl",),
     "oumi": ("oumi",),
     "setfit": ("setfit",),
-    "litgpt": ("litgpt", "torchmetrics", "transformers"),
+    "litgpt": ("litgpt", "requests", "torchmetrics", "transformers"),
 }
 """Environment → what is installed in it, in the newest releases that go together."""
 

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from datasets import load_dataset
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, models
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, losses, models
 from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
 
 MODEL, OUT = sys.argv[1:3]
@@ -14,5 +14,7 @@ data = load_dataset(str(Path(MODEL).parent / "pair"), split="train")
 arguments = Arguments(
     OUT, use_cpu=True, max_steps=3, per_device_train_batch_size=4, learning_rate=0.01, logging_steps=1, report_to="none"
 )
-SentenceTransformerTrainer(model, arguments, train_dataset=data).train()
+SentenceTransformerTrainer(
+    model, arguments, train_dataset=data, loss=losses.MultipleNegativesRankingLoss(model)
+).train()
 model.save(OUT)
