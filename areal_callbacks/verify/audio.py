@@ -7,13 +7,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from areal_callbacks.verify.token_tables import config_of
+
 NAMES = ("input_features", "input_values")
 """Mel spectrograms and raw samples."""
 
 
 def takes_audio(module: nn.Module, parameters: frozenset[str] | set[str]) -> bool:
     """Whether a module is a model of its own that is given audio."""
-    return hasattr(module, "config") and bool(parameters & set(NAMES)) and "pixel_values" not in parameters
+    return config_of(module) is not None and bool(parameters & set(NAMES)) and "pixel_values" not in parameters
 
 
 def count_frames(arguments: Mapping[str, Any], config: Any) -> int:

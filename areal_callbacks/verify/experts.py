@@ -21,22 +21,24 @@ class Experts(NamedTuple):
 
 
 def find_experts(model: nn.Module) -> Iterator[Experts]:
-    """Every module of experts: called ``…Experts`` with stacked weights, or a list named ``experts``."""
+    """Every module of experts: called ``…Experts`` with weights of its own, or a list named ``experts``."""
     position = 0
     for path, module in model.named_modules(remove_duplicate=True):
-        number = _number_of(path, module)
+        is_another = isinstance(module, nn.ModuleList) and path.rpartition(".")[2] != "experts"
+        number = 0 if is_another else count_experts(module)
         if number:
             yield Experts(module, _layer_of(path, position), number)
             position += 1
 
 
 def count_indices(experts: Experts, values: list[Any]) -> list[int] | None:
-    """Assignments to every expert, from the integer matrix among a call's arguments."""
+    """Assignments to every expert, from the matrix of indices among a call's arguments, or the vector of rows each."""
     for value in values:
         if isinstance(value, Tensor) and value.dim() >= 2 and value.dtype in (torch.int64, torch.int32):
             counts = torch.bincount(value.reshape(-1).cpu().long(), minlength=experts.number)
             return [int(count) for count in counts[: experts.number]]  # what lies beyond is another rank's, or nobody's
-    return None
+    vectors = [value for value in values if isinstance(value, Tensor) and value.shape == (experts.number,)]
+    return [round(rows) for rows in vectors[0].tolist()] if vectors else None
 
 
 def count_rows(values: list[Any]) -> int:
@@ -45,15 +47,19 @@ def count_rows(values: list[Any]) -> int:
     return hidden.numel() // max(hidden.shape[-1], 1)
 
 
-def _number_of(path: str, module: nn.Module) -> int:
+def count_experts(module: nn.Module) -> int:
+    """The number of experts that a list, or a module called ``…Experts``, holds now; 0 for other modules.
+
+    FSDP flattens weights, so that their shape is asked only where the module does not say the number.
+    """
     if isinstance(module, nn.ModuleList):
-        return len(module) if path.rpartition(".")[2] == "experts" else 0
-    if not re.search(r"Experts$", _own_name(module)):
+        return len(module)
+    weights = list(module.parameters(recurse=False))
+    if not weights or not _own_name(module).endswith("Experts"):
         return 0
-    stacked = [parameter for parameter in module.parameters(recurse=False) if parameter.dim() == 3]
-    if not stacked:
-        return 0
-    return int(getattr(module, "num_experts", 0) or stacked[0].shape[0])
+    stacked = [len(weight) for weight in weights if weight.dim() == 3]
+    told = getattr(module, "num_experts", 0)
+    return told if isinstance(told, int) and told else max(stacked, default=0)
 
 
 def _own_name(module: nn.Module) -> str:

@@ -14,6 +14,7 @@ from torch.autograd.graph import _engine_run_backward
 
 _ENGINE = _engine_run_backward.__code__
 _CHECKPOINTS = "torch/utils/checkpoint.py"
+_STAGES = "torch/distributed/pipelining/stage.py"
 _MARK = "_recounted"
 
 
@@ -27,7 +28,8 @@ class GradientState:
     * the ``backward`` of an autograd function whose own ``forward`` ran training calls (torch's reentrant checkpoint,
       and others of its form).
 
-    A forward with gradients in a hook of backward is neither, and trains.
+    A forward with gradients in a hook of backward is neither, and trains. What a stage of torch's pipelines computes
+    of made-up inputs, to learn the shapes of its outputs, does not.
     """
 
     def __init__(self) -> None:
@@ -60,7 +62,7 @@ class GradientState:
         for frame in frames:  # in a recomputation, too: autograd functions inside it recompute in a backward of its own
             if frame.f_code.co_name == "forward" and (context := _context_of(frame)) is not None:
                 setattr(context, _MARK, True)
-        return not any(_recomputes(frame) for frame in frames)
+        return not any(_recomputes(frame) or _learns_shapes(frame) for frame in frames)
 
     def recomputes(self) -> bool:
         """Whether a checkpoint is computing again what runs on this thread."""
@@ -84,8 +86,16 @@ def list_frames() -> Iterator[FrameType]:
 def _recomputes(frame: FrameType) -> bool:
     name = frame.f_code.co_name
     if name == "recompute_fn":
-        return frame.f_code.co_filename.replace("\\", "/").endswith(_CHECKPOINTS)
+        return _is_of(frame, _CHECKPOINTS)
     return name == "backward" and getattr(_context_of(frame), _MARK, False)
+
+
+def _learns_shapes(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "_compute_outputs" and _is_of(frame, _STAGES)
+
+
+def _is_of(frame: FrameType, file: str) -> bool:
+    return frame.f_code.co_filename.replace("\\", "/").endswith(file)
 
 
 def _context_of(frame: FrameType) -> Any:

@@ -18,7 +18,7 @@ from areal_callbacks.verify.calls import ModuleCall, bind, list_calls, name_valu
 from areal_callbacks.verify.evidence import Evidence, gather, holds_other, holds_text, take_local
 from areal_callbacks.verify.gradient_state import GradientState
 from areal_callbacks.verify.rows import measure
-from areal_callbacks.verify.token_tables import TokenTables, ends_texts, pad_id_of
+from areal_callbacks.verify.token_tables import TokenTables, config_of, ends_texts, pad_id_of
 from areal_callbacks.verify.totals import Totals
 
 P = ParamSpec("P")
@@ -236,7 +236,7 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _see_audio(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if module.training and self._state.trains():
             call = bind(module, args, kwargs)
-            self.totals.input_frames += audio.count_frames(call.arguments, module.config)
+            self.totals.input_frames += audio.count_frames(call.arguments, config_of(module))
 
     @_note_failures
     def _see_experts(self, found: experts.Experts, module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -245,14 +245,19 @@ class Recount(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if counts is None:
                 self.totals.note(f"{type(module).__name__}: no indices of experts among its arguments")
             else:
-                self.totals.add_routed(found.layer, counts)
+                self._add_routed(found, counts)
 
     @_note_failures
     def _see_expert(self, found: experts.Experts, index: int, module: nn.Module, args: Any, kwargs: Any) -> None:
         if module.training and self._state.trains():
             counts = [0] * found.number
             counts[index] = experts.count_rows([*args, *kwargs.values()])
-            self.totals.add_routed(found.layer, counts)
+            self._add_routed(found, counts)
+
+    def _add_routed(self, found: experts.Experts, counts: list[int]) -> None:
+        if (number := experts.count_experts(found.module)) not in (0, found.number):  # 0: FSDP holds the weights
+            self.totals.note(f"layer {found.layer}: {number} experts, which were {found.number}")
+        self.totals.add_routed(found.layer, counts)
 
 
 def _is_innermost_audio(module: nn.Module) -> bool:

@@ -48,22 +48,34 @@ class TokenTables:
 
 def pad_id_of(modules: Iterable[nn.Module | None], table: nn.Module | None) -> int | None:
     """The id that the innermost configuration, else the table, names as padding."""
-    for module in modules:
-        config = getattr(module, "config", None)
-        for part in (config, getattr(config, "text_config", None)):
-            pad = getattr(part, "pad_token_id", None)
-            if isinstance(pad, int):
-                return pad
+    for part in _list_configs(modules):
+        pad = getattr(part, "pad_token_id", None)
+        if isinstance(pad, int):
+            return pad
     pad = getattr(table, "padding_idx", None)
     return pad if isinstance(pad, int) else None
 
 
 def ends_texts(modules: Iterable[nn.Module | None], pad: int | None) -> bool:
     """Whether a configuration gives the padding id to the end or the beginning of a text, too."""
-    configs = [getattr(module, "config", None) for module in modules]
-    parts = [part for config in configs for part in (config, getattr(config, "text_config", None))]
+    parts = list(_list_configs(modules))
     named = [getattr(part, f"{name}_token_id", None) for part in parts for name in ("bos", "eos", "sep", "cls")]
     return pad is not None and any(pad in value if isinstance(value, list) else pad == value for value in named)
+
+
+def config_of(module: nn.Module | None) -> Any:
+    """Its configuration; None if it has none, or raises when it is asked."""
+    try:
+        return getattr(module, "config", None)
+    except Exception:  # noqa: BLE001 - it may be any property
+        return None
+
+
+def _list_configs(modules: Iterable[nn.Module | None]) -> Iterator[Any]:
+    """Their configurations, each with its part for text."""
+    for module in modules:
+        config = config_of(module)
+        yield from (config, getattr(config, "text_config", None))
 
 
 def _list_owners(model: nn.Module) -> Iterator[tuple[nn.Module, nn.Module]]:

@@ -8,19 +8,22 @@ import pytest
 from support.beside import NOT_SEEN, RecountBeside, check
 from support.distributed import Ranks
 
-COMPARED = {
-    "accelerate": ("accelerate", "checkpoints", "ends", "host", "rows", "run"),
-    "lightning": ("cli", "fabric", "fabric_hooks", "host", "lightning", "promises"),
-    "transformers": ("console", "counts", "errors", "grouping", "host", "ranks", "resume", "run", "transformers"),
+_NOT_YET = "what differs there was not looked into"
+
+NOT_COMPARED = {
+    "trl/": _NOT_YET,
+    "megatron/": "support.megatron_recount counts at the dispatcher, which the layouts and the runs are compared with",
+    "lightning/test_ranks": _NOT_YET,
+    "transformers/test_guests": _NOT_YET,
 }
-"""Host → its files whose tests are compared."""
+"""First part of a folder and file → why its tests are not compared."""
 
 
 @pytest.fixture(autouse=True)
 def _recount_beside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    test, file = request.node.nodeid, request.node.path
-    compared = file.stem.removeprefix("test_") in COMPARED.get(file.parent.name, ())
-    if not compared or any(part in test for part in NOT_SEEN):
+    test, path = request.node.nodeid, request.node.path
+    file = f"{path.parent.name}/{path.name}"
+    if file.startswith(tuple(NOT_COMPARED)) or any(part in test for part in NOT_SEEN):
         yield
         return
     monkeypatch.setattr(Ranks, "compare", staticmethod(check))

@@ -27,20 +27,31 @@ class TokenChoiceTopKRouter(nn.Module):
         return top, indices, counts.scatter_add(0, indices.reshape(-1), torch.ones_like(top).reshape(-1))
 
 
+class GroupedExperts(nn.Linear):
+    """Is told the rows of every expert, as torchtitan's; all experts are computed, which is quick for this size."""
+
+    def __init__(self, experts: int) -> None:
+        super().__init__(WIDTH, experts * WIDTH)
+        self.num_experts = experts
+
+    def forward(self, hidden: Tensor, num_tokens_per_expert: Tensor) -> Tensor:  # noqa: ARG002
+        return super().forward(hidden)
+
+
 class Block(nn.Module):
-    """Adds the chosen experts' outputs; all experts are computed, which is quick for this size."""
+    """Adds the chosen experts' outputs."""
 
     def __init__(self, experts: int = EXPERTS, top_k: int = TOP_K) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(WIDTH)
         self.router = TokenChoiceTopKRouter(experts, top_k)
-        self.experts = nn.Linear(WIDTH, experts * WIDTH)
+        self.experts = GroupedExperts(experts)
 
     def forward(self, hidden: Tensor) -> Tensor:
         flat = self.norm(hidden).reshape(-1, WIDTH)
-        top, indices, _ = self.router(flat)
+        top, indices, counts = self.router(flat)
         weights = torch.zeros(len(flat), self.router.num_experts, dtype=top.dtype).scatter(1, indices, top)
-        outputs = self.experts(flat).view(len(flat), self.router.num_experts, WIDTH).float()
+        outputs = self.experts(flat, counts).view(len(flat), self.router.num_experts, WIDTH).float()
         added: Tensor = (weights.unsqueeze(-1) * outputs).sum(1).view_as(hidden).to(hidden.dtype)
         return hidden + added
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from support.tiny_moe import tiny_model
-from support.toy_moe import WIDTH
+from support.toy_moe import WIDTH, ToyMoE, batches, routed_by_hand
 from torch import Tensor, nn
 
 from areal_callbacks.verify import Recount
@@ -82,3 +82,21 @@ def test_a_list_of_experts() -> None:
         with torch.no_grad():
             block(torch.randn(5, WIDTH))
     assert recount.totals.routed == {("", 0): [3, 0, 2]}
+
+
+def test_experts_that_are_told_how_many_rows_are_theirs() -> None:
+    model, (batch,) = ToyMoE(), batches(1)
+    with Recount(model) as recount:
+        model(batch).sum().backward()
+    assert list(recount.totals.routed.values()) == routed_by_hand(model, [batch]).tolist()
+
+
+def test_experts_that_join_later_are_named() -> None:
+    block = Block()
+    with Recount(block) as recount:
+        block(torch.randn(5, WIDTH))
+        assert not recount.totals.unread
+        block.experts.append(nn.Linear(WIDTH, WIDTH))
+        block(torch.randn(5, WIDTH))
+    (problem,) = recount.totals.unread
+    assert "4 experts, which were 3" in problem

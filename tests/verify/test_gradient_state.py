@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage
 from torch.utils.checkpoint import checkpoint
 
 from areal_callbacks.verify.gradient_state import GradientState
@@ -113,6 +114,14 @@ def test_a_backward_that_computes_what_its_forward_did_not_trains(state: Gradien
     layer = Layer(state)
     Recomputing.apply(ones(), layer, False).sum().backward()
     assert layer.trained == [True]
+
+
+@pytest.mark.skipif(not hasattr(PipelineStage, "_compute_outputs"), reason="made-up inputs are run without gradients")
+def test_a_stage_that_learns_its_shapes_does_not_train(state: GradientState) -> None:
+    layer = Layer(state)
+    PipelineStage._compute_outputs(object.__new__(PipelineStage), ones(), module=layer)
+    layer(ones())
+    assert layer.trained == [False, True]
 
 
 def test_nothing_is_left_of_it() -> None:
