@@ -81,7 +81,7 @@ def verify(folder: Path, text: str, *options: str, arguments: tuple[str, ...] = 
     script.write_text(IMPORTS + text)
     words = ["verify", *options, "--", "python", str(script), *arguments]
     code = "from areal_callbacks.cli import main; main()"
-    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=200, cwd=folder)
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=folder)
 
 
 def table(output: str) -> dict[str, list[str]]:

@@ -13,7 +13,6 @@ _NOT_YET = "what differs there was not looked into"
 NOT_COMPARED = {
     "trl/": _NOT_YET,
     "megatron/": "support.megatron_recount counts at the dispatcher, which the layouts and the runs are compared with",
-    "lightning/test_ranks": _NOT_YET,
     "transformers/test_guests": _NOT_YET,
 }
 """First part of a folder and file → why its tests are not compared."""

@@ -34,7 +34,7 @@ class GroupedExperts(nn.Linear):
         super().__init__(WIDTH, experts * WIDTH)
         self.num_experts = experts
 
-    def forward(self, hidden: Tensor, num_tokens_per_expert: Tensor) -> Tensor:  # noqa: ARG002
+    def forward(self, hidden: Tensor, num_tokens_per_expert: Tensor) -> Tensor:
         return super().forward(hidden)
 
 
