@@ -47,6 +47,7 @@ SUITES = {
                 *("kwargs_handlers", "hooks", "logging", "tracking", "metrics", "dataclasses", "utils", "memory_utils"),
             )
         ),
+        ("-c", os.devnull, "--rootdir", "."),  # it has no settings, and lies below ours
     ),
     # Those with several processes hang or time out on a small machine, also without us.
     "lightning": Suite(
