@@ -160,6 +160,7 @@ def transformer_config(layout: Layout) -> Any:
         "moe_aux_loss_coeff": 1e-2,
         "moe_token_dispatcher_type": "alltoall",
         "mtp_num_layers": layout.mtp,
+        "mtp_loss_scaling_factor": 0.1,
         "tensor_model_parallel_size": layout.tp,
         "pipeline_model_parallel_size": layout.pp,
         "virtual_pipeline_model_parallel_size": layout.vpp,
