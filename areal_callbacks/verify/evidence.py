@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from areal_callbacks.verify.calls import ModuleCall
+from areal_callbacks.verify.fitting import fit_lengths, fit_pairs, fit_positions, fit_rows
+from areal_callbacks.verify.row_lengths import name_lengths, tells_rows
 
 MASKS = ("attention_mask", "mask")
 POSITIONS = ("position_ids", "positions", "cache_position", "input_pos")
@@ -141,6 +143,7 @@ def _names_for(embedded: Tensor, call: ModuleCall) -> dict[str, Any] | None:
     masks = _name_masks(holds, call.arguments)
     own = {
         "masks": masks,
+        "lengths": name_lengths(holds, call.arguments),
         "positions": POSITIONS,
         "labels": LABELS,
         "borders": BORDERS,
@@ -154,19 +157,24 @@ def _names_for(embedded: Tensor, call: ModuleCall) -> dict[str, Any] | None:
     return {
         **own,
         "masks": ("decoder_attention_mask",),
+        "lengths": (),
         "positions": ("decoder_position_ids",),
         "decodes": True,
     }
 
 
 def _turn(ids: Tensor, calls: Iterable[ModuleCall]) -> Tensor:
-    """Ids ``[T, B]`` as the innermost call has them that was given ``[B, T]``; what no call turned stays as it is."""
+    """Ids ``[T, B]`` as the innermost call has them that was given ``[B, T]``, or a mask or lengths of B rows; what no
+    call turned stays as it is."""
     if ids.dim() != 2:
         return ids
     turned = ids.t()
     for call in calls:
         given = [value for value in call.arguments.values() if isinstance(value, Tensor) and value.dtype == ids.dtype]
         if any(value.shape == turned.shape and torch.equal(value, turned) for value in given):
+            return turned
+        is_held = turned.shape != ids.shape and any(_is_same(value, ids) for value in given)
+        if is_held and tells_rows(call.arguments, *turned.shape):
             return turned
     return ids
 
@@ -221,17 +229,20 @@ def _take(evidence: Evidence, call: ModuleCall, names: Mapping[str, Any]) -> Non
         for name, value in _tensors(arguments, names["masks"]):
             if evidence.mask is not None or evidence.pairs is not None:
                 break
-            evidence.mask = _fit_rows(value, evidence.shape, is_mask=True)
+            evidence.mask = fit_rows(value, evidence.shape, is_mask=True)
             is_negative = name == "input_mask" and "attention_mask" in call.parameters  # XLNet's
             if evidence.mask is not None and (is_negative or _marks_padding(evidence, name)):
                 evidence.mask = (evidence.mask == 0).long()
-            evidence.pairs = None if evidence.mask is not None else _fit_pairs(value, evidence.shape)
+            evidence.pairs = None if evidence.mask is not None else fit_pairs(value, evidence.shape)
+    if evidence.mask is None and evidence.pairs is None:
+        told = [fit_lengths(value, evidence.shape) for _, value in _tensors(arguments, names["lengths"])]
+        evidence.mask = next((mask for mask in told if mask is not None), None)
     if evidence.positions is None:
         for _, value in list(_tensors(arguments, names["positions"]))[:1]:
-            evidence.positions = _fit_positions(value, evidence.shape)
+            evidence.positions = fit_positions(value, evidence.shape)
     if evidence.labels is None:
         for _, value in list(_tensors(arguments, names["labels"]))[:1]:
-            evidence.labels = _fit_rows(value, evidence.shape)
+            evidence.labels = fit_rows(value, evidence.shape)
     if evidence.borders is None:
         for _, value in list(_tensors(arguments, names["borders"]))[:1]:
             evidence.borders = value.reshape(-1) if not value.is_floating_point() else None
@@ -242,28 +253,3 @@ def _tensors(arguments: Mapping[str, Any], names: Sequence[str]) -> Iterable[tup
     return [
         (name, take_local(value).detach().cpu()) for name in names if isinstance(value := arguments.get(name), Tensor)
     ]
-
-
-def _fit_rows(value: Tensor, shape: tuple[int, int], *, is_mask: bool = False) -> Tensor | None:
-    """A value with one number for each id, as ``[B, T]``; a mask may hold them as floats."""
-    if not value.dim() or value.numel() != shape[0] * shape[1] or value.shape[-1] != shape[1]:
-        return None
-    return None if value.is_floating_point() and not is_mask else value.reshape(shape)
-
-
-def _fit_pairs(value: Tensor, shape: tuple[int, int]) -> Tensor | None:
-    """A mask of queries and keys as bool ``[B, T, T]``: True or 0.0 in additive masks is seen."""
-    batch, width = shape
-    if value.dim() < 3 or tuple(value.shape[-2:]) != (width, width):
-        return None
-    first_head = value[:, 0] if value.dim() == 4 else value
-    seen = first_head > -1 if value.is_floating_point() else first_head.bool()
-    return seen.expand(batch, width, width) if len(seen) in (1, batch) else None
-
-
-def _fit_positions(value: Tensor, shape: tuple[int, int]) -> Tensor | None:
-    """Positions ``[T]``, ``[B, T]`` or ``[axes, B, T]`` as ``[axes, B, T]``."""
-    if value.is_floating_point() or not value.dim() or value.shape[-1] != shape[1]:
-        return None
-    axes = value.reshape(-1, *value.shape[-2:]) if value.dim() > 1 else value.reshape(1, 1, -1)
-    return axes.expand(-1, *shape) if axes.shape[1] in (1, shape[0]) else None

@@ -178,6 +178,18 @@ def test_an_encoder_that_was_run_before_costs_its_tokens_but_not_the_pairs(tmp_p
     assert metrics["estimated_flops"] == estimate(7, 3) + estimate(5, 5)
 
 
+@pytest.mark.parametrize("make", [t5, bart])
+def test_an_encoder_that_is_given_what_the_loop_embedded(make: Callable[[], Any], tmp_path: Path) -> None:
+    model = make().train()
+    metrics = track(model, output_dir=str(tmp_path), report=False)
+    with metrics.step():
+        embedded = model.get_input_embeddings()(IDS)
+        model(inputs_embeds=embedded, attention_mask=TEXT["attention_mask"], labels=LABELS).loss.backward()
+    exported = metrics.export(1).metrics
+    metrics.close()
+    assert exported["train_perf/tokens"] == 7 + 5 + 3 + 5
+
+
 def test_padding_without_a_mask_is_left_out_of_pairs(tmp_path: Path) -> None:
     """T5 begins its decoder inputs with the number of padding, which is a token there."""
     model: Any = t5()

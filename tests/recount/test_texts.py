@@ -91,6 +91,18 @@ class Encoder(Texts):
         return self.embed(src)
 
 
+class Columns(Texts):
+    """Texts stand in columns, as torch's modules take them by default; their masks have rows."""
+
+    def forward(self, src: Tensor, src_key_padding_mask: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
+        return self.embed(src)
+
+
+class Named(Texts):
+    def forward(self, input_ids: Tensor, lengths: Tensor, target_lengths: Tensor | None = None) -> Tensor:
+        return self.embed(input_ids)
+
+
 class Bert(Texts):
     """BERT's own scripts: 1 is no padding."""
 
@@ -114,6 +126,13 @@ BLOCKED = torch.zeros(SRC.shape).masked_fill(SRC == 0, float("-inf"))
         (lambda: Translator(pad=0), (SRC, TGT), {}, 8 + 5),
         (Shifting, (SRC, TGT), HIDDEN, 8 + 3 + 2),
         (Shifting, (SRC, torch.tensor([[5, 6, 7, 8], [5, 6, 7, 0]])), {}, 14 + 6),
+        (Fairseq, (SRC, torch.tensor([5, 3]), TGT), {}, 8 + 8),
+        (Columns, (SRC.t(), SRC == 0), {}, 8),
+        (Columns, (SRC.t().contiguous(), SRC == 0), {}, 8),
+        (Columns, (TGT.repeat(3, 1).t(), TGT.repeat(3, 1) == 0), {}, 3 * 5),  # wider than long
+        (Columns, (SRC.t(),), {"lengths": torch.tensor([5, 3])}, 8),
+        (Columns, (SRC,), {"lengths": torch.tensor([5, 3])}, 8),
+        (Named, (SRC,), {"lengths": torch.tensor([5, 3]), "target_lengths": torch.tensor([1, 1])}, 8),
         (lambda: Fairseq(pad=0), (SRC, torch.tensor([5, 3]), TGT), {}, 8 + 5),
         (lambda: Triplet(3), ({"anchor": SRC, "positive": TGT, "negative": TGT + 1, "labels": TGT},), {}, 14 + 8 + 8),
         (lambda: Halves(1, pad=0), (torch.stack([TGT, TGT + 1], 1),), {}, 5 + 8),

@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from areal_callbacks.monitors.forward_inputs import Inputs
-from areal_callbacks.monitors.throughput.token_batch import is_token_ids, read_tokens
+from areal_callbacks.monitors.throughput.token_batch import is_token_ids, is_turned, read_tokens
 
 _NO_TEXT = re.compile(r"mask|label|position|(^|_)(pos|seg|segments?|types?)(_|$)")
 """Names of matrices of integers that are something else, also where an embedding looks them up."""
 
 _IDS = re.compile(r"_?(?:input_|token_)?(?:ids|tokens)$")
 _MASK = re.compile(r"(?:(?P<stem>\w+?)_)??(?P<kind>key_padding_|padding_|pad_|attention_|attn_|)mask")
-_OF_INPUTS = frozenset({"", "src", "input", "text", "token"})
+_LENGTHS = re.compile(r"(?:(?P<stem>\w+?)_)?(?:lengths?|lens?)")
+_OF_INPUTS = frozenset({"", "src", "input", "text", "token", "seq", "sequence"})
 
 
 class Text(NamedTuple):
@@ -121,11 +122,25 @@ def find_mask(inputs: Mapping[str, Any], text: Text, texts: Sequence[Text] = ())
     is_first = not texts or text is texts[0]
     stems = _OF_INPUTS.difference(each.stem for each in texts) | {text.stem} if is_first else {text.stem}
     first, last = text.skipped, text.skipped + text.ids.shape[-1]
-    for name, value in inputs.items():
-        mask = _read_mask(name, value, stems)
-        if mask is not None and mask.shape[-1] >= last - first:
+    told = [_read_mask(name, value, stems) for name, value in inputs.items()]
+    told += [_read_lengths(name, value, stems, text) for name, value in inputs.items()]
+    for mask in told:
+        if mask is not None and (mask.shape[-1] >= last - first or is_turned(mask, text.ids)):
             return mask[..., first:last] if mask.shape[-1] == text.given else mask
     return None
+
+
+def _read_lengths(name: str, value: Any, stems: Collection[str], text: Text) -> Tensor | None:
+    """The numbers of tokens, as ``pack_padded_sequence`` takes them, also of ids that stand in columns."""
+    parts = _LENGTHS.fullmatch(name)
+    if parts is None or (parts["stem"] or "") not in stems or not is_token_ids(value) or text.ids.dim() != 2:
+        return None
+    shapes = [(len(text.ids), text.given or text.ids.shape[1]), text.ids.shape[::-1]]
+    width = next((width for rows, width in shapes if value.shape == (rows,)), None)
+    if width is None:
+        return None
+    device = text.ids.device
+    return torch.arange(width, device=device) < value.to(device, non_blocking=True)[:, None]
 
 
 def _read_mask(name: str, value: Any, stems: Collection[str]) -> Tensor | None:
@@ -149,7 +164,7 @@ def name_mask(inputs: Mapping[str, Any], names: Collection[str]) -> Mapping[str,
     """
     tokens, negative = read_tokens(inputs), inputs.get("input_mask")
     is_named = any(isinstance(inputs.get(name), Tensor) for name in ("attention_mask", "mask"))
-    if is_named or tokens is None or not any("mask" in name for name in inputs):
+    if is_named or tokens is None or not any("mask" in name or _LENGTHS.fullmatch(name) for name in inputs):
         return inputs
     if isinstance(negative, Tensor) and "attention_mask" in names:
         return {**inputs, "attention_mask": negative == 0}

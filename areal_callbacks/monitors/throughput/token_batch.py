@@ -103,6 +103,11 @@ def is_token_ids(value: Any) -> TypeGuard[Tensor]:
     return not (value.is_floating_point() or value.is_complex())
 
 
+def is_turned(mask: Tensor, tokens: Tensor) -> bool:
+    """The mask ``[rows, width]`` of ids that stand in columns, ``[width, rows]``, as torch's modules take them."""
+    return mask.dim() == tokens.dim() == 2 and mask.shape == tokens.shape[::-1] != tokens.shape
+
+
 def read_batch(
     inputs: Mapping[str, Any], outer: Sequence[Mapping[str, Any]] = (), config: Any = None
 ) -> TokenBatch | None:
@@ -117,7 +122,9 @@ def read_batch(
     tokens = read_tokens(inputs)
     if tokens is None:
         return None
-    shape = _shape(tokens, _first([inputs], _MASKS))
+    mask = _first([inputs], _MASKS)
+    tokens = tokens.t() if mask is not None and is_turned(mask, tokens) else tokens
+    shape = _shape(tokens, mask)
     rows, width = math.prod(shape[:-1]), shape[-1]
     given = [inputs, *(each for each in outer if _is_about(each, rows, width))]
     return TokenBatch(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from torch import nn
 
 from areal_callbacks.monitors.throughput.lengths import Lengths
@@ -23,9 +25,11 @@ class UncalledModels:
         """The lengths of what was embedded; None if they could not be read."""
         self._counts.setdefault(model, SequenceCounts()).add_read(lengths)
 
-    def discard(self, model: nn.Module) -> None:
-        """It is called: what was embedded before was meant for that call, or for none."""
-        self._counts.pop(model, None)
+    def discard(self, models: Iterable[nn.Module]) -> None:
+        """They are called: what was embedded before was meant for those calls, or for none."""
+        if self._counts:
+            for model in models:
+                self._counts.pop(model, None)
 
     def join(self, sequences: SequenceCounts) -> bool:
         """Add all to these, and start over; whether there was any. Copies from the device."""
