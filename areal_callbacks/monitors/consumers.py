@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from torch import Tensor, nn
 
+from areal_callbacks.monitors.compilation import runs_compiled
 from areal_callbacks.monitors.forward_inputs import has_parameter, positional_names
 from areal_callbacks.safety.door import attempt
 
@@ -155,5 +156,5 @@ def _embeds(module: nn.Module) -> bool:
 
 def hides_calls(module: nn.Module) -> bool:
     """What is called inside it, and looked up, is not seen: it is compiled, or copied to several devices."""
-    compiled = module._compiled_call_impl is not None or "_orig_mod" in module._modules
+    compiled = runs_compiled(module) or "_orig_mod" in module._modules
     return compiled or isinstance(module, nn.DataParallel)

@@ -12,6 +12,7 @@ from torch import nn
 from torch.compiler import is_compiling
 
 from areal_callbacks.monitors.captured import is_captured
+from areal_callbacks.monitors.compilation import runs_compiled
 from areal_callbacks.monitors.consumers import Entry, find_embeddings, find_entries, find_own_embeddings
 from areal_callbacks.monitors.forward_call import ForwardCall, ForwardListener, read_lookup
 from areal_callbacks.monitors.forward_inputs import positional_names, read_running
@@ -127,7 +128,7 @@ class TrainingForward(Observer):
         if module in self._entries:
             return
         self._entries[module] = entry
-        if module._compiled_call_impl is None:
+        if not runs_compiled(module):
             self._attachments.hook(module.register_forward_pre_hook, self._before_eager, with_kwargs=True)
             self._attachments.hook(module.register_forward_hook, self._after_eager, always_call=True)
             if type(module).__setattr__ is nn.Module.__setattr__:  # a wrapper hands attributes on to what it wraps
@@ -141,7 +142,7 @@ class TrainingForward(Observer):
 
     def _around_compile(self, module: nn.Module, /, *args: Any, **kwargs: Any) -> Generator[None]:
         yield
-        if module._compiled_call_impl is not None:
+        if runs_compiled(module):
             config = self._entries[module].config
             self._entries[module] = find_entries(module)[0]._replace(config=config)
             self._stay_outside(self._entries[module])

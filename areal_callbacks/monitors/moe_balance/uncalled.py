@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from torch import Tensor, nn
 
+from areal_callbacks.monitors.compilation import runs_compiled
 from areal_callbacks.monitors.moe_balance.counted_router import CountedRouter
 from areal_callbacks.safety.reporting import report_once
 
@@ -58,6 +59,6 @@ def _list_names(routers: Sequence[CountedRouter]) -> str:
 
 def _is_compiled(model: nn.Module) -> bool:
     return any(
-        module._compiled_call_impl is not None or hasattr(module, "_torchdynamo_orig_callable")
+        runs_compiled(module) or hasattr(module, "_torchdynamo_orig_callable")
         for module in model.modules()
     ) or any(type(module).__name__ == "OptimizedModule" for module in model.modules())

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from areal_callbacks.flops.peaks import computing_dtype
+from areal_callbacks.monitors.compilation import runs_compiled
 from areal_callbacks.monitors.training_forward import TrainingForward
 from areal_callbacks.safety.door import Observer
 from areal_callbacks.safety.hooks import Attachments
@@ -86,7 +87,7 @@ def allows_tf32() -> bool:
 def _find_matrices(modules: Iterable[nn.Module]) -> Iterator[nn.Module]:
     """Layers that multiply by a matrix of their own, outside of what is compiled."""
     for module in modules:
-        if module._compiled_call_impl is not None or type(module).__name__ == "OptimizedModule":
+        if runs_compiled(module) or type(module).__name__ == "OptimizedModule":
             continue
         weight = module._parameters.get("weight")
         if weight is not None and weight.dim() == 2 and "Embedding" not in type(module).__name__:
