@@ -11,6 +11,8 @@ from support.distributed import Ranks
 _NOT_YET = "what differs there was not looked into"
 
 NOT_COMPARED = {
+    "trl/test_policy": _NOT_YET,
+    "trl/test_grpo_runs": _NOT_YET,
     "megatron/": "support.megatron_recount counts at the dispatcher, which the layouts and the runs are compared with",
     "transformers/test_guests": _NOT_YET,
 }
