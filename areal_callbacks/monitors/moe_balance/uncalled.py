@@ -59,6 +59,5 @@ def _list_names(routers: Sequence[CountedRouter]) -> str:
 
 def _is_compiled(model: nn.Module) -> bool:
     return any(
-        runs_compiled(module) or hasattr(module, "_torchdynamo_orig_callable")
-        for module in model.modules()
+        runs_compiled(module) or hasattr(module, "_torchdynamo_orig_callable") for module in model.modules()
     ) or any(type(module).__name__ == "OptimizedModule" for module in model.modules())
