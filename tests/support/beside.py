@@ -33,6 +33,7 @@ NOT_SEEN = {
     "replicas_in_one_process": "each replica runs on a thread of its own, and a dispatch mode sees one thread",
     "test_each_measures_its_own": "several trainings at once, which the recount does not tell apart",
     "outer_measurement": "likewise",
+    "the_collator_names_the_padding": "the recount asks models for the padding id, and no collator",
 }
 """Part of a test's name → why nothing is recounted beside it.
 
