@@ -8,11 +8,7 @@ import pytest
 from support.beside import NOT_SEEN, RecountBeside, check
 from support.distributed import Ranks
 
-_NOT_YET = "what differs there was not looked into"
-
 NOT_COMPARED = {
-    "trl/test_policy": _NOT_YET,
-    "trl/test_grpo_runs": _NOT_YET,
     "megatron/": "test_session compares its layouts with support.megatron_recount, at the dispatchers of experts",
 }
 """First part of a folder and file → why its tests are not compared."""
