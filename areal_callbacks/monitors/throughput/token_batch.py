@@ -118,10 +118,15 @@ def read_batch(
         outer: of the calls that it was made in, the innermost first: what an outer model was given for the same tokens
             and did not hand on counts, too.
         config: of the model.
+
+    Raises:
+        ValueError: the tokens are those of one sample inside of ``torch.vmap``.
     """
     tokens = read_tokens(inputs)
     if tokens is None:
         return None
+    if _is_one_sample(tokens):
+        raise ValueError("torch.vmap hides how many rows there are")
     mask = _first([inputs], _MASKS)
     tokens = tokens.t() if mask is not None and is_turned(mask, tokens) else tokens
     shape = _shape(tokens, mask)
@@ -142,6 +147,13 @@ def read_batch(
         is_decoder=inputs.get("encoder_hidden_states") is not None,
         config=config,
     )
+
+
+def _is_one_sample(tokens: Tensor) -> bool:
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tokens) and not functorch.is_batchedtensor(tokens):
+        tokens = functorch.get_unwrapped(tokens)
+    return functorch.is_batchedtensor(tokens)
 
 
 def _shape(tokens: Tensor, mask: Tensor | None) -> torch.Size:

@@ -72,3 +72,31 @@ def test_a_count_function_that_raises_once_costs_one_interval(tmp_path: Path) ->
     assert "train_perf/tokens" not in first
     assert first["train_perf/optimizer_steps"] == 1
     assert second["train_perf/tokens"] == 8
+
+
+def test_gradients_of_single_samples_cost_the_tokens(tmp_path: Path, caplog: Any) -> None:
+    """Inside of ``torch.vmap`` a batch of three looks like one row."""
+    model, ids = Words(), torch.randint(5, 60, (3, 8))
+
+    def loss(parameters: dict[str, torch.Tensor], row: torch.Tensor) -> Any:
+        return torch.func.functional_call(model, parameters, (row[None],)).sum()
+
+    with open_session(tmp_path).attach(model) as session:
+        with session.step():
+            torch.func.vmap(torch.func.grad(loss), (None, 0))(dict(model.named_parameters()), ids)
+        first = session.export(1).metrics
+        with session.step():
+            model(ids).sum().backward()
+        second = session.export(2).metrics
+    assert "train_perf/tokens" not in first
+    assert second["train_perf/tokens"] == ids.numel()
+    assert sum("vmap" in message for message in caplog.messages) == 1
+
+
+class Words(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = torch.nn.Embedding(64, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, input_ids: torch.Tensor) -> Any:
+        return self.head(self.words(input_ids))
