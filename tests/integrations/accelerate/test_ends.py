@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.tiny_accelerate import QUIET, Loop, Rows, column, make_accelerator
+from support.tiny_trainer import metric_records
 
 from areal_callbacks import stats_tracker
 from areal_callbacks.integrations._accelerate_run import AcceleratorRun
@@ -75,3 +76,18 @@ def test_closing_says_nothing_to_other_ranks_and_loses_nothing_of_one_process(tm
     running.close()
     records = [record for record in read_metrics(tmp_path / "metrics.jsonl") if isinstance(record, MetricsRecord)]
     assert sum(record.metrics["train_perf/tokens"] for record in records) == loop.tokens
+
+
+def test_batches_after_the_last_optimizer_step_are_counted(tmp_path: Path) -> None:
+    """The loop steps every fourth batch of ten."""
+    accelerator = make_accelerator(tmp_path)
+    enable(accelerator, **QUIET)
+    loop, tokens = Loop(accelerator, batch=1, number=10), 0
+    for number, batch in enumerate(loop.loader, 1):
+        accelerator.backward(loop.model(**batch).loss)
+        tokens += int(batch["attention_mask"].sum())
+        if number % 4 == 0:
+            loop.optimizer.step()
+            loop.optimizer.zero_grad()
+    accelerator.end_training()
+    assert sum(column([record.metrics for record in metric_records(tmp_path)], "tokens")) == tokens
