@@ -14,7 +14,7 @@ from areal_callbacks.integrations.lightning import AReaLMetricsCallback
 from areal_callbacks.writers.jsonl import MetricsRecord, read_metrics
 
 
-def train(folder, *, every=1, log_every=1, **options):
+def train(folder, *, every=1, log_every=1, accumulate=1, **options):
     callback = AReaLMetricsCallback(every=every, report=False, **options)
     logger = CSVLogger(folder)
     fabric = Fabric(accelerator="cpu", devices=1, callbacks=[callback], loggers=[logger])
@@ -26,8 +26,9 @@ def train(folder, *, every=1, log_every=1, **options):
         with torch.no_grad():
             model(**batch)
         fabric.backward(loss)
-        optimizer.step()
-        optimizer.zero_grad()
+        if step % accumulate == 0:
+            optimizer.step()
+            optimizer.zero_grad()
         if step % log_every == 0:
             fabric.log_dict({"loss": loss.item()}, step=step)
     callback.close()
@@ -49,6 +50,13 @@ def test_rare_rows_and_rare_exports_lose_nothing(tmp_path):
     assert sum(row["train_perf/tokens"] for row in ours) == tokens()
     assert [row["train_perf/optimizer_steps"] for row in ours] == [2, 4, 1]
     assert ours[-1]["train_perf/total_tokens"] == tokens()
+
+
+def test_batches_after_the_last_optimizer_step_are_counted(tmp_path):
+    """The loop steps every third batch of seven."""
+    rows, _ = train(tmp_path, accumulate=3)
+    assert sum(row.get("train_perf/optimizer_steps", 0) for row in rows) == 2
+    assert sum(row.get("train_perf/tokens", 0) for row in rows) == tokens()
 
 
 def test_weights_are_bit_identical_and_no_hook_stays(tmp_path):
