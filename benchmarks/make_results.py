@@ -1,6 +1,6 @@
 """Run the benchmarks one after the other and write what they print into benchmarks/results.md.
 
-    make bench                          all of them, in 14 minutes at most; about 11 on an idle machine
+    make bench                          all of them, in 14 minutes at most; about 10 on an idle machine
     make bench ARGS="peers hooks"       some of them; the others keep their last figures
 
 Only the part between the two markers is written. Notes stand outside of it, by hand. A benchmark that fails or takes
