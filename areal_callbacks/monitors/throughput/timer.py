@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import deque
 from collections.abc import Callable
@@ -72,14 +73,12 @@ def _has_timed_events(device: torch.device) -> bool:
 
 
 class _Spans(Generic[_Moment]):
-    """The order of spans and of the gaps between them, whatever a moment is.
+    """The order of spans and of the gaps between them, whatever a moment is."""
 
-    Args:
-        now: returns this moment.
-    """
+    _now: Callable[[], _Moment]
+    """Returns this moment. Never a bound method that the object keeps: it would be freed by the collector only."""
 
-    def __init__(self, now: Callable[[], _Moment]) -> None:
-        self._now = now
+    def __init__(self) -> None:
         self._began: _Moment | None = None
         self._mark: _Moment | None = None
         self._left: _Moment | None = None  # where the gap began, or the part of it that is not added yet
@@ -175,9 +174,8 @@ class WallTimer(_Spans[float]):
     def __init__(
         self, *, clock: Callable[[], float] = time.perf_counter, synchronise: Callable[[], None] | None = None
     ) -> None:
-        super().__init__(clock if synchronise is None else self._wait)
-        self._clock = clock
-        self._synchronise = synchronise
+        super().__init__()
+        self._now = clock if synchronise is None else functools.partial(_read_after, synchronise, clock)
 
     def take(self) -> float:
         self._end_at_mark()
@@ -186,11 +184,11 @@ class WallTimer(_Spans[float]):
     def _add(self, begin: float, end: float, *, is_gap: bool) -> None:
         self._count(end - begin, is_gap=is_gap)
 
-    def _wait(self) -> float:
-        """The time at which the accelerator has done what it was given."""
-        if self._synchronise is not None:
-            self._synchronise()
-        return self._clock()
+
+def _read_after(synchronise: Callable[[], None], clock: Callable[[], float]) -> float:
+    """The time at which the accelerator has done what it was given."""
+    synchronise()
+    return clock()
 
 
 class _Pair(NamedTuple):
@@ -209,7 +207,7 @@ class EventTimer(_Spans[torch.Event]):
     """
 
     def __init__(self, device: torch.device) -> None:
-        super().__init__(self._record)
+        super().__init__()
         self._device = device
         self._stream: torch.Stream | None = None
         self._pending: deque[_Pair] = deque()
@@ -228,7 +226,7 @@ class EventTimer(_Spans[torch.Event]):
             self._fold()
         return self._take_spans()
 
-    def _record(self) -> torch.Event:
+    def _now(self) -> torch.Event:
         event = torch.Event(self._device, enable_timing=True)
         event.record(self._stream)
         return event

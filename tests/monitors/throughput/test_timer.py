@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -279,3 +280,13 @@ def test_real_time_passes() -> None:
     time.sleep(0.01)
     timer.stop()
     assert 0.01 <= timer.take() <= time.perf_counter() - before
+
+
+@pytest.mark.parametrize(
+    "make", [WallTimer, lambda: WallTimer(synchronise=lambda: None), lambda: EventTimer(torch.device("cuda", 0))]
+)
+def test_a_timer_is_freed_without_the_collector(make: Callable[[], Any]) -> None:
+    timer = make()
+    known = weakref.ref(timer)
+    del timer
+    assert known() is None
