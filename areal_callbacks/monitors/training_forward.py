@@ -217,8 +217,7 @@ class TrainingForward(Observer):
     def _trains(self, module: nn.Module) -> bool:
         if not module.training or self._ignoring or not torch.is_grad_enabled():
             return False
-        is_repeated = torch._C._current_graph_task_id() != -1 and is_recomputation()
-        return not is_repeated and not is_captured()
+        return not is_recomputation() and not is_captured()
 
     def _open_calls(self) -> Iterator[ForwardCall]:
         if self._call is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 from collections.abc import Iterator
@@ -62,15 +63,12 @@ def shared(dataset: Any, **options: Any) -> dict[str, Any]:
 
 def experimental(name: str, trainer: str) -> tuple[Any, Any]:
     """A trainer and its configuration, wherever this release of TRL keeps them."""
-    try:
-        module: Any = importlib.import_module(f"trl.experimental.{name}")
-    except ImportError:
-        module = importlib.import_module("trl")
-    if not hasattr(module, f"{trainer}Trainer"):
-        module = importlib.import_module("trl")
-    if not hasattr(module, f"{trainer}Trainer"):
-        pytest.skip(f"this release of TRL has no {trainer}Trainer")
-    return getattr(module, f"{trainer}Trainer"), getattr(module, f"{trainer}Config")
+    for place in (f"trl.experimental.{name}", "trl"):
+        with contextlib.suppress(ImportError):
+            module = importlib.import_module(place)
+            if hasattr(module, f"{trainer}Trainer"):
+                return getattr(module, f"{trainer}Trainer"), getattr(module, f"{trainer}Config")
+    pytest.skip(f"this release of TRL has no {trainer}Trainer")
 
 
 SUMS = [{"text": "1+2=3" + "+4" * (index % 3)} for index in range(16)]
