@@ -91,8 +91,8 @@ def pass_through(around: Around, original: Callable[..., R], call: Call, failed:
 def _begin(around: Around, call: Call, failed: Callable[[BaseException], None]) -> tuple[Steps | None, Call]:
     try:
         steps = around(*call.args, **call.kwargs)
-        given = next(steps) or call
-        return steps, Call(given.args, given.kwargs)
+        given = next(steps)
+        return steps, call if given is None else Call(given.args, given.kwargs)
     except StopIteration:
         return None, call
     except Exception as error:  # noqa: BLE001 - it is ours and not the host's

@@ -56,17 +56,25 @@ def set_aside(stopwatch: Stopwatch) -> Iterator[None]:
             stopwatch.enter_gap()
 
 
-@contextlib.contextmanager
-def count_in(stopwatch: Stopwatch) -> Iterator[None]:
+class CountIn(contextlib.ContextDecorator):
     """The block is a span of its own, unless one is open; it goes on where the optimizer steps next."""
-    if stopwatch.running:
-        yield
-        return
-    stopwatch.begin(trains=False)
-    try:
-        yield
-    finally:
-        stopwatch.may_end()
+
+    def __init__(self, stopwatch: Stopwatch) -> None:
+        self._stopwatch = stopwatch
+        self._begins = False
+
+    def __enter__(self) -> None:
+        self._begins = not self._stopwatch.running
+        if self._begins:
+            self._stopwatch.begin(trains=False)
+
+    def __exit__(self, *_: object) -> None:
+        if self._begins:
+            self._stopwatch.may_end()
+
+    def _recreate_cm(self) -> CountIn:
+        """One for each call of a decorated function, which may call itself."""
+        return CountIn(self._stopwatch)
 
 
 def _always(_: object) -> bool:

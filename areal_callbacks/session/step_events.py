@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.safety.door import guarded_block, guarded_entry
 from areal_callbacks.session.observation import Observation
-from areal_callbacks.session.spans import count_in, leave_out
+from areal_callbacks.session.spans import CountIn, leave_out
 
 
 class StepEvents:
@@ -107,8 +108,6 @@ class StepEvents:
         """The time from the last step to the next one is not spent on waiting for data."""
         self._observation.throughput.forget_gap()
 
-    @guarded_block
-    def included(self) -> Generator[None]:
+    def included(self) -> AbstractContextManager[None]:
         """Count a block of training as a span of its own, unless one is open: what a host does before or after it."""
-        with count_in(self._observation.throughput):
-            yield
+        return CountIn(self._observation.throughput)

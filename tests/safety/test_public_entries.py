@@ -24,6 +24,7 @@ MODULES = [
 MADE_OF_ENTRIES = {
     "MetricsSession.attach": "returns the session",
     "MetricsSession.export": "returns an export in any case",
+    "StepEvents.included": "makes a block, whose ends are guarded events of a monitor",
     "MetricsSession.late_records": "makes a block, whose end is an entry",
     "MetricsSession.report": "a person asks for it, in a notebook, and reads the error",
     "AReaLMetricsCallback.state": "returns a mapping in any case",

@@ -9,7 +9,7 @@ import pytest
 
 from areal_callbacks.monitors.throughput.timer import WallTimer
 from areal_callbacks.safety.patches import Patches
-from areal_callbacks.session.spans import count_in, include_calls, leave_out, set_aside
+from areal_callbacks.session.spans import CountIn, include_calls, leave_out, set_aside
 
 
 class Stopwatch:
@@ -35,7 +35,7 @@ class Stopwatch:
 def test_a_block_outside_of_a_span_is_one_of_its_own() -> None:
     watch = Stopwatch()
     watch.wait(1.0)
-    with count_in(watch):
+    with CountIn(watch):
         watch.wait(2.0)
     watch.wait(4.0)
     watch.begin()
@@ -47,7 +47,7 @@ def test_a_block_outside_of_a_span_is_one_of_its_own() -> None:
 def test_a_block_inside_of_a_span_belongs_to_it() -> None:
     watch = Stopwatch()
     watch.begin()
-    with count_in(watch):
+    with CountIn(watch):
         watch.wait(1.0)
     watch.wait(2.0)
     watch.end()
@@ -60,7 +60,7 @@ def test_after_a_span_that_may_have_ended_the_block_counts_and_the_wait_before_i
     watch.wait(1.0)
     watch.may_end()  # backward
     watch.wait(10.0)  # the next batch is fetched
-    with count_in(watch):
+    with CountIn(watch):
         watch.wait(2.0)  # and moved
     watch.wait(20.0)
     watch.begin()  # a forward
@@ -73,7 +73,7 @@ def test_the_optimizers_step_after_a_block_still_counts() -> None:
     watch = Stopwatch()
     watch.begin()
     watch.may_end()
-    with count_in(watch):
+    with CountIn(watch):
         watch.wait(1.0)
     watch.wait(2.0)  # the optimizer steps
     watch.end()
@@ -144,7 +144,7 @@ def test_what_is_set_aside_changes_no_span(running: bool) -> None:
 def test_calls_of_the_host_count_where_they_belong_to_training() -> None:
     watch, patches = Stopwatch(), Patches("test")
     host = SimpleNamespace(move=lambda batch, device: (watch.wait(1.0), batch + device)[1])
-    include_calls(patches, host, "move", lambda: count_in(watch), lambda batch: batch == "train")
+    include_calls(patches, host, "move", lambda: CountIn(watch), lambda batch: batch == "train")
     assert [host.move("train", " here"), host.move("test", " there")] == ["train here", "test there"]
     assert watch.timer.take() == 1.0
     patches.undo()

@@ -10,6 +10,7 @@ from torch import Tensor
 from areal_callbacks.monitors.forward_call import ForwardCall
 from areal_callbacks.monitors.throughput.lengths import Lengths, Rows
 from areal_callbacks.monitors.throughput.model_lengths import model_lengths
+from areal_callbacks.monitors.throughput.token_batch import READ_NAMES
 
 Form: TypeAlias = tuple[Any, ...]
 """What reading a call depends on, beside the contents of its tensors and the number of padding."""
@@ -79,7 +80,10 @@ class KnownBatches:
         return lengths
 
     def _form_of(self, call: ForwardCall) -> Form | None:
-        """None for what shapes do not tell. Few steps: each costs what some cost in a loop."""
+        """None for what shapes do not tell. Few steps: each costs what some cost in a loop.
+
+        Of what was given without a name only the model's own counts.
+        """
         if call.looked_up:
             return None
         form: list[Any] = []
@@ -88,7 +92,7 @@ class KnownBatches:
             named, listed = each.inputs
             kinds = (id(each.entry.module), *named, *map(type, named.values()))
             number, tensors = self._names.get(kinds) or self._find_names(kinds, named)
-            if tensors is None or listed:
+            if tensors is None or (listed and each is call):
                 return None
             form.append(number)
             for name in tensors:
@@ -107,10 +111,16 @@ class KnownBatches:
 
 def _find_tensors(named: Mapping[str, Any]) -> tuple[str, ...] | None:
     """None for tensors of other classes, masks in a mapping, embeddings."""
-    others = [value for value in named.values() if type(value) is not Tensor]
-    if named.get("inputs_embeds") is not None or any(isinstance(value, Tensor | Mapping) for value in others):
+    if named.get("inputs_embeds") is not None or any(_is_opaque(name, value) for name, value in named.items()):
         return None
     return tuple(name for name, value in named.items() if type(value) is Tensor)
+
+
+def _is_opaque(name: str, value: Any) -> bool:
+    """Its type does not tell its shape. What a batch holds stands beside it under its own name."""
+    if type(value) is Tensor:
+        return False
+    return isinstance(value, Tensor) or (isinstance(value, Mapping) and name in READ_NAMES)
 
 
 def _find_padding(call: ForwardCall) -> tuple[Any, ...]:

@@ -104,7 +104,7 @@ class ThroughputMonitor(TrainingSpans):
         if kind == "audio":
             self._frames.add(call.with_outer(), getattr(call.entry.module, "config", None))
         if kind == "text" and not self.host_counts and self._token_count_fn is None:
-            self._uncalled.discard(each.entry.module for each in (call, *call.around()))
+            self._uncalled.discard(call)
             self._read(self._batches.read, call)
 
     @guarded

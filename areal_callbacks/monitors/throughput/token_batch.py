@@ -11,7 +11,12 @@ from torch import Tensor
 
 _IDS = ("input_ids", "tokens", "token_ids", "ids")
 _MASKS = ("attention_mask", "mask")
+_POSITIONS = ("position_ids",)
+_LABELS = ("labels",)
 _BOUNDARIES = ("cu_seq_lens_q", "cu_seqlens_q", "cu_seqlens")
+READ_NAMES = frozenset((*_IDS, *_MASKS, *_POSITIONS, *_LABELS, *_BOUNDARIES))
+"""The arguments of a model that are read; a mapping in their place holds one of several masks."""
+
 _TOO_NARROW = (torch.bool, torch.uint8, torch.int8)
 
 
@@ -141,8 +146,8 @@ def read_batch(
         else tokens.reshape(rows, width),
         mask=_rows(_first(given, _MASKS, _is_flat), rows, width),
         square=_square(_first(given, _MASKS, _is_square), rows, width),
-        positions=_positions(_first(given, ("position_ids",)), rows, width),
-        labels=_rows(_first(given, ("labels",)), rows, width),
+        positions=_positions(_first(given, _POSITIONS), rows, width),
+        labels=_rows(_first(given, _LABELS), rows, width),
         boundaries=_first(given, _BOUNDARIES),
         is_decoder=inputs.get("encoder_hidden_states") is not None,
         config=config,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from torch import nn
 
+from areal_callbacks.monitors.forward_call import ForwardCall
 from areal_callbacks.monitors.throughput.lengths import Lengths
 from areal_callbacks.monitors.throughput.sequences import SequenceCounts
 
@@ -25,11 +24,11 @@ class UncalledModels:
         """The lengths of what was embedded; None if they could not be read."""
         self._counts.setdefault(model, SequenceCounts()).add_read(lengths)
 
-    def discard(self, models: Iterable[nn.Module]) -> None:
-        """They are called: what was embedded before was meant for those calls, or for none."""
+    def discard(self, call: ForwardCall) -> None:
+        """These models are called: what was embedded before was meant for their calls, or for none."""
         if self._counts:
-            for model in models:
-                self._counts.pop(model, None)
+            for each in (call, *call.around()):
+                self._counts.pop(each.entry.module, None)
 
     def join(self, sequences: SequenceCounts) -> bool:
         """Add all to these, and start over; whether there was any. Copies from the device."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import hypothesis.strategies as st
@@ -10,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from torch import Tensor, nn
+from transformers import BatchEncoding
 
 from areal_callbacks.monitors.consumers import Entry
 from areal_callbacks.monitors.forward_call import ForwardCall
@@ -21,8 +23,9 @@ OUTER, INNER = (Entry(nn.Identity(), (), frozenset()) for _ in range(2))
 WIDTH = 6
 
 
-def call(outer: dict[str, Any] | None, **inputs: Any) -> ForwardCall:
-    around = None if outer is None else ForwardCall(OUTER, None, (), outer, trains=True)
+def call(outer: dict[str, Any] | None, *args: Any, **inputs: Any) -> ForwardCall:
+    """A call of a model in that of a module that was given other arguments, by position and by keyword."""
+    around = None if outer is None else ForwardCall(OUTER, None, args, outer, trains=True)
     return ForwardCall(INNER, around, (), inputs, trains=True)
 
 
@@ -43,7 +46,7 @@ def by_hand(mask: Tensor) -> list[int]:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.tuples(masks, kinds, st.sampled_from(["inner", "outer", "batch", "none"])), max_size=50))
+@given(st.lists(st.tuples(masks, kinds, st.sampled_from(["inner", "outer", "batch", "several", "list", "none"])), max_size=50))
 def test_lengths_of_all_batches(batches: list[Any]) -> None:
     """Wherever the mask was given, and whatever it was changed into afterwards."""
     counts = SequenceCounts()
@@ -55,13 +58,50 @@ def test_lengths_of_all_batches(batches: list[Any]) -> None:
         outer = {
             "outer": {"input_ids": tokens, "attention_mask": mask},
             "batch": {"batch": {"input_ids": tokens, "attention_mask": mask, "name": "text"}},
+            "several": {"input_ids": tokens, "attention_mask": {"full_attention": mask, "sliding_attention": mask}},
+            "list": {},
         }.get(place)
-        counts.add_read(
-            known.read(call(outer, input_ids=tokens, **({"attention_mask": mask} if place == "inner" else {})))
-        )
+        given = [[tokens, mask, mask]] if place == "list" else []
+        inner = {"attention_mask": mask} if place in ("inner", "list") else {}
+        counts.add_read(known.read(call(outer, *given, input_ids=tokens, **inner)))
         mask.zero_()
     del expected[0]
     assert counts.take().lengths == dict(expected)
+
+
+BATCHES: dict[str, Callable[[Tensor, Tensor], ForwardCall]] = {
+    "a mapping": lambda ids, mask: call(
+        {"batch": {"input_ids": ids, "attention_mask": mask}, "batch_idx": 3}, input_ids=ids, attention_mask=mask
+    ),
+    "a mapping with the mask alone": lambda ids, mask: call(
+        {"batch": {"input_ids": ids, "attention_mask": mask}}, input_ids=ids
+    ),
+    "a list": lambda ids, mask: call({}, [ids, mask, ids], 3, input_ids=ids, attention_mask=mask),
+    "an encoding": lambda ids, mask: call(
+        {"batch": BatchEncoding({"input_ids": ids, "attention_mask": mask})}, input_ids=ids, attention_mask=mask
+    ),
+}
+
+
+@pytest.mark.parametrize("make", BATCHES.values(), ids=BATCHES)
+def test_a_known_form_is_not_read_anew(
+    make: Callable[[Tensor, Tensor], ForwardCall], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a training step is given its batch in."""
+    counts, known = SequenceCounts(), KnownBatches()
+    counts.add_read(known.read(make(ids(1), torch.ones(1, WIDTH))))
+    monkeypatch.setattr(known_batches, "model_lengths", None)
+    counts.add_read(known.read(make(ids(1) + 5, (torch.arange(WIDTH) < 4).float()[None])))
+    assert counts.take().lengths == {WIDTH: 1, 4: 1}
+
+
+def test_one_of_several_masks_is_read_each_time() -> None:
+    """What stands in a mapping may be there in one call and not in the next, of the same form."""
+    counts, known = SequenceCounts(), KnownBatches()
+    for masks in ({"sliding_attention": torch.ones(1, WIDTH)}, {"full_attention": (torch.arange(WIDTH) < 4)[None]}):
+        counts.add_read(known.read(call(None, input_ids=ids(1), attention_mask=masks)))
+        counts.add_read(known.read(call({"batch": {"attention_mask": masks, "input_ids": ids(1)}}, input_ids=ids(1))))
+    assert counts.take().lengths == {WIDTH: 2, 4: 2}
 
 
 def test_what_no_mask_tells_is_read_each_time() -> None:
