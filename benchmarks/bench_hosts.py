@@ -1,10 +1,12 @@
 """What a training step costs with the metrics that hosts have of their own, and with ours.
 
-    python benchmarks/bench_hosts.py [rounds]
+    python benchmarks/bench_hosts.py [trainings]
 
-A Qwen3-MoE of four layers, trained by Transformers, TRL and Lightning; rounds are interleaved, and the median step of
-each training counts, in CPU time of the training thread. TRL's own metrics are those of SFTTrainer; its step also pads
-and computes entropies. One process.
+A Qwen3-MoE of four layers, trained by Transformers, TRL and Lightning. The contestants train in one process, each in a
+thread of its own, and make their steps in turn: whatever else the machine does meanwhile meets all of them. A ratio is
+that of two steps that follow each other, in CPU time of their threads, and the median of all of them counts. Steps that
+log, which are every tenth, are among them. TRL's own metrics are those of SFTTrainer; its step also pads and computes
+entropies.
 """
 
 from __future__ import annotations
@@ -16,60 +18,127 @@ import logging
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
-from bench_hooks import BATCH, LENGTH, WARM_UP, Rows, StepTimes, make_model, train
+from bench_hooks import BATCH, LENGTH, WARM_UP, Rows, make_model
 from tabulate import tabulate
 from torch.utils.data import DataLoader
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from areal_callbacks.integrations.transformers import AReaLMetricsCallback
 
 LAYERS = 4
 
+Train: TypeAlias = Callable[[Callable[[], None]], None]
+"""One training, which calls what it is given where each of its steps begins."""
 
-def transformers_calls() -> dict[str, Callable[[], float]]:
-    """Name → the median step of one training."""
+
+class Turns:
+    """Lets trainings in threads make their steps one after the other, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._waiting: list[threading.Semaphore] = []
+        self._threads: list[threading.Thread] = []
+
+    def add(self, train: Train, marks: list[float]) -> None:
+        """A training that notes the CPU time of its thread at the beginning of each step."""
+        mine = threading.Semaphore(0)
+        self._waiting.append(mine)
+
+        def begin_step() -> None:
+            marks.append(time.thread_time())
+            self._next_after(mine).release()
+            mine.acquire()
+
+        def run() -> None:
+            mine.acquire()
+            try:
+                train(begin_step)
+            finally:
+                following = self._next_after(mine)
+                self._waiting.remove(mine)
+                following.release()
+
+        self._threads.append(threading.Thread(target=run))
+
+    def run(self) -> None:
+        """All of them, to their end."""
+        for thread in self._threads:
+            thread.start()
+        self._waiting[0].release()
+        for thread in self._threads:
+            thread.join()
+
+    def _next_after(self, mine: threading.Semaphore) -> threading.Semaphore:
+        return self._waiting[(self._waiting.index(mine) + 1) % len(self._waiting)]
+
+
+class Beginnings(TrainerCallback):
+    """Calls a function where each step of a Hugging Face Trainer begins."""
+
+    def __init__(self, begin_step: Callable[[], None]) -> None:
+        self._begin_step = begin_step
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._begin_step()
+
+
+def options_of(folder: str) -> dict[str, Any]:
+    """What both kinds of Trainer are told."""
     return {
-        "Trainer": lambda: train(LAYERS, [])[0],
-        "+ include_num_input_tokens_seen": lambda: train(LAYERS, [], include_num_input_tokens_seen="non_padding")[0],
-        "+ ours": lambda: train(LAYERS, [AReaLMetricsCallback(report=False)])[0],
+        "output_dir": folder,
+        "per_device_train_batch_size": BATCH,
+        "num_train_epochs": 1,
+        "logging_steps": 10,
+        "save_strategy": "no",
+        "report_to": [],
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "dataloader_pin_memory": False,
     }
 
 
-def trl_calls() -> dict[str, Callable[[], float]]:
+def transformers_calls() -> dict[str, Train]:
+    def train(begin_step: Callable[[], None], *callbacks: Any, **options: Any) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            args = TrainingArguments(**options_of(folder), **options)
+            callbacks = (Beginnings(begin_step), *callbacks)
+            trainer = Trainer(model=make_model(LAYERS), args=args, train_dataset=Rows(), callbacks=[*callbacks])
+            trainer.remove_callback(PrinterCallback)
+            trainer.train()
+
+    return {
+        "Trainer": train,
+        "+ include_num_input_tokens_seen": lambda begin: train(begin, include_num_input_tokens_seen="non_padding"),
+        "+ ours": lambda begin: train(begin, AReaLMetricsCallback(report=False)),
+    }
+
+
+def trl_calls() -> dict[str, Train]:
     from trl import SFTConfig, SFTTrainer
 
-    def sft(*callbacks: Any) -> float:
+    def sft(begin_step: Callable[[], None], *callbacks: Any) -> None:
         from datasets import Dataset
 
         rows = Rows()
         data = Dataset.from_list([{"input_ids": rows[index]["input_ids"].tolist()} for index in range(len(rows))])
-        times = StepTimes()
-        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-            args = SFTConfig(
-                output_dir=folder,
-                per_device_train_batch_size=BATCH,
-                num_train_epochs=1,
-                logging_steps=10,
-                save_strategy="no",
-                report_to=[],
-                use_cpu=True,
-                bf16=False,
-                disable_tqdm=True,
-                max_length=LENGTH,
-                gradient_checkpointing=False,
-                dataloader_pin_memory=False,
+        with tempfile.TemporaryDirectory() as folder:
+            args = SFTConfig(**options_of(folder), bf16=False, max_length=LENGTH, gradient_checkpointing=False)
+            callbacks = (Beginnings(begin_step), *callbacks)
+            trainer = SFTTrainer(
+                make_model(LAYERS), args, train_dataset=data, processing_class=_tokenizer(), callbacks=[*callbacks]
             )
-            model, tokenizer = make_model(LAYERS), _tokenizer()
-            SFTTrainer(
-                model, args, train_dataset=data, processing_class=tokenizer, callbacks=[times, *callbacks]
-            ).train()
-        return times.averages()[0]
+            trainer.remove_callback(PrinterCallback)
+            trainer.train()
 
-    return {"SFTTrainer with TRL's metrics": sft, "+ ours ": lambda: sft(AReaLMetricsCallback(report=False))}
+    return {
+        "SFTTrainer with TRL's metrics": sft,
+        "+ ours ": lambda begin: sft(begin, AReaLMetricsCallback(report=False)),
+    }
 
 
 def _tokenizer() -> Any:
@@ -82,8 +151,9 @@ def _tokenizer() -> Any:
     )
 
 
-def lightning_calls() -> dict[str, Callable[[], float]]:
-    from lightning.pytorch import Callback, LightningModule, Trainer
+def lightning_calls() -> dict[str, Train]:
+    from lightning.pytorch import Callback, LightningModule
+    from lightning.pytorch import Trainer as LightningTrainer
     from lightning.pytorch.callbacks import ThroughputMonitor
     from lightning.pytorch.loggers import CSVLogger
 
@@ -103,17 +173,16 @@ def lightning_calls() -> dict[str, Callable[[], float]]:
         def configure_optimizers(self) -> Any:
             return torch.optim.AdamW(self.parameters(), 1e-3)
 
-    class Times(Callback):
-        def __init__(self) -> None:
-            self.marks: list[float] = []
+    class LightningBeginnings(Callback):
+        def __init__(self, begin_step: Callable[[], None]) -> None:
+            self._begin_step = begin_step
 
         def on_train_batch_start(self, *_: Any) -> None:
-            self.marks.append(time.thread_time())
+            self._begin_step()
 
-    def fit(make: Callable[[], Any] | None = None, logged: int = 0) -> float:
-        times = Times()
-        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-            trainer = Trainer(
+    def fit(begin_step: Callable[[], None], *callbacks: Any, logged: int = 0) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            trainer = LightningTrainer(
                 default_root_dir=folder,
                 accelerator="cpu",
                 devices=1,
@@ -123,10 +192,9 @@ def lightning_calls() -> dict[str, Callable[[], float]]:
                 enable_checkpointing=False,
                 enable_progress_bar=False,
                 enable_model_summary=False,
-                callbacks=[times, *([] if make is None else [make()])],
+                callbacks=[LightningBeginnings(begin_step), *callbacks],
             )
             trainer.fit(Module(logged), DataLoader(Rows(), batch_size=BATCH))
-        return statistics.median(later - earlier for earlier, later in itertools.pairwise(times.marks[WARM_UP:]))
 
     def throughput() -> Any:
         return ThroughputMonitor(
@@ -135,36 +203,41 @@ def lightning_calls() -> dict[str, Callable[[], float]]:
 
     return {
         "Lightning's Trainer": fit,
-        "+ ThroughputMonitor": lambda: fit(throughput),
-        "+ self.log(sync_dist=True) of 20 numbers": lambda: fit(logged=20),
-        "+ ours  ": lambda: fit(lambda: Ours(report=False)),
+        "+ ThroughputMonitor": lambda begin: fit(begin, throughput()),
+        "+ self.log(sync_dist=True) of 20 numbers": lambda begin: fit(begin, logged=20),
+        "+ ours  ": lambda begin: fit(begin, Ours(report=False)),
     }
 
 
-def measure(calls: dict[str, Callable[[], float]], rounds: int) -> list[tuple[Any, ...]]:
-    """A row for each; the first is what the others are compared with, round by round."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            seconds[name].append(call())
-    first = next(iter(seconds.values()))
+def measure(calls: dict[str, Train], trainings: int) -> list[tuple[Any, ...]]:
+    """A row for each; the first is what the others are compared with, step by step."""
+    steps: dict[str, list[float]] = {name: [] for name in calls}
+    names = list(calls)
+    for number in range(trainings):
+        turns, marks = Turns(), {name: list[float]() for name in names}
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            turns.add(calls[name], marks[name])
+        with contextlib.redirect_stdout(io.StringIO()):
+            turns.run()
+        for name in names:
+            steps[name] += [end - begin for begin, end in itertools.pairwise(marks[name][WARM_UP:])]
+    plain = steps[names[0]]
     rows = []
-    for name, each in seconds.items():
-        ratios = [own / plain for own, plain in zip(each, first)]
-        added = statistics.median(own - plain for own, plain in zip(each, first))
-        median, least = statistics.median(each) * 1e3, min(each) * 1e3
-        rows.append((name.strip(), median, least, statistics.median(ratios), added * 1e6))
+    for name, each in steps.items():
+        ratio = statistics.median(own / other for own, other in zip(each, plain))
+        added = statistics.median(own - other for own, other in zip(each, plain))
+        rows.append((name.strip(), statistics.median(each) * 1e3, min(each) * 1e3, ratio, added * 1e6))
     return rows
 
 
 def main() -> None:
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 7
+    trainings = int(sys.argv[1]) if sys.argv[1:] else 8
     rows = []
     for make_calls in (transformers_calls, trl_calls, lightning_calls):
         try:
-            rows += measure(make_calls(), rounds)
+            rows += measure(make_calls(), trainings)
         except ImportError as error:
             print(f"left out: {error}")
     headers = ("host", "a step, median ms", "minimum ms", "with / without", "added, µs")
