@@ -35,6 +35,7 @@ def ids(rows: int, width: int = WIDTH) -> Tensor:
 
 masks = st.lists(st.lists(st.integers(0, 3), min_size=WIDTH, max_size=WIDTH), min_size=1, max_size=3)
 kinds = st.sampled_from([torch.int64, torch.int32, torch.bool, torch.float32])
+places = st.sampled_from(["inner", "outer", "batch", "several", "list", "none"])
 
 
 def by_hand(mask: Tensor) -> list[int]:
@@ -46,7 +47,7 @@ def by_hand(mask: Tensor) -> list[int]:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.tuples(masks, kinds, st.sampled_from(["inner", "outer", "batch", "several", "list", "none"])), max_size=50))
+@given(st.lists(st.tuples(masks, kinds, places), max_size=50))
 def test_lengths_of_all_batches(batches: list[Any]) -> None:
     """Wherever the mask was given, and whatever it was changed into afterwards."""
     counts = SequenceCounts()
