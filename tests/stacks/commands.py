@@ -94,6 +94,10 @@ _SWIFT = (
     "--dataset_num_proc 1 --dataloader_num_workers 0 --load_from_cache_file false"
 )
 
+_SWIFT_GRPO = _SWIFT.replace("swift sft", "swift rlhf --rlhf_type grpo") + (
+    " --reward_funcs format --num_generations 2 --max_completion_length 8 --use_vllm false"
+)
+
 _AXOLOTL = {
     "base_model": "{inputs}/moe",
     "datasets": [{"path": "{inputs}/chat/train.jsonl", "ds_type": "json", "type": "chat_template"}],
@@ -171,6 +175,12 @@ _LITGPT = (
 
 _CPU = {"ACCELERATE_USE_CPU": "true"}
 
+
+def _own_loop(library: str, package: str) -> Stack:
+    words = ("{bin}/python", "{scripts}/own_loop.py", library, "{inputs}/moe", "{out}")
+    return Stack(f"python, {library}", package, library, words, plugin_words=("--track",))
+
+
 _TORCHRUN = ("{bin}/torchrun", "--nproc-per-node", "2", "--master-port", "{port}")
 
 STACKS = (
@@ -212,6 +222,7 @@ STACKS = (
         tuple(_SWIFT.split()),
         plugin_words=("--external_plugins", "{scripts}/areal_plugin.py", "--callbacks", "areal"),
     ),
+    Stack("swift rlhf, grpo", "ms-swift", "swift", tuple(_SWIFT_GRPO.split())),
     Stack("axolotl train", "axolotl", "axolotl", ("{bin}/axolotl", "train", "x.yaml"), files={"x.yaml": _AXOLOTL}),
     Stack(
         "axolotl train, plugin",
@@ -292,4 +303,7 @@ STACKS = (
     ),
     Stack("litgpt finetune_full", "litgpt", "litgpt", tuple(_LITGPT.split())),
     Stack("python, Fabric", "lightning", "hf", ("{bin}/python", "{scripts}/fabric_loop.py", "{inputs}/moe", "{out}")),
+    _own_loop("torchtune", "torchtune"),
+    _own_loop("torchtitan", "torchtitan"),
+    _own_loop("olmo-core", "ai2-olmo-core"),
 )

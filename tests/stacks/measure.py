@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -17,6 +18,8 @@ from stacks.weights import hash_weights
 from areal_callbacks.writers.jsonl import ExpertLoadsRecord, MetricsRecord, read_metrics
 
 HERE = Path(__file__).resolve().parent
+SECONDS = 1800
+"""For one command; a minute where nothing else runs."""
 
 
 class Counts(NamedTuple):
@@ -59,14 +62,19 @@ def run(stack: Stack, place: Path, binaries: Path, inputs: Path, front: list[str
     quiet |= {"PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}", "AXOLOTL_DO_NOT_TRACK": "1", "DO_NOT_TRACK": "1"}
     variables = {**kept, **quiet, **fill(stack.variables, names), **more}
     words = [*front, *(fill(word, names) for word in stack.words)]
-    with (place / "log.txt").open("w") as log:
-        try:
-            code = subprocess.run(
-                words, cwd=place, env=variables, stdout=log, stderr=log, timeout=600, check=False
-            ).returncode
-        except subprocess.TimeoutExpired:
-            code = -1
+    code = _run_to_end(words, place, variables)
     return "" if code == 0 else f"exit {code}, see {place}/log.txt"
+
+
+def _run_to_end(words: list[str], place: Path, variables: dict[str, str]) -> int:
+    """With all that it started: a launcher that is ended leaves its workers."""
+    with (place / "log.txt").open("w") as log:
+        command = subprocess.Popen(words, cwd=place, env=variables, stdout=log, stderr=log, start_new_session=True)
+        try:
+            return command.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(command.pid, signal.SIGKILL)
+            return command.wait()
 
 
 def free_port() -> str:

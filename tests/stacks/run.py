@@ -1,6 +1,6 @@
 """Runs what people type, once counted without the package and once under ``areal-callbacks run``, and compares.
 
-    python tests/stacks/run.py [--only trl] [--environments .venv-stacks] [--work FOLDER] [--write]
+    python tests/stacks/run.py [--only trl] [--environments .venv-stacks] [--work FOLDER] [--jobs 2] [--write]
 
 Each environment is made once, with a CPU build of torch and without what needs a GPU. Prints the table; ``--write``
 also renews these rows of results.md beside this file. Exit code 1 if anything differs or did not run.
@@ -9,17 +9,19 @@ also renews these rows of results.md beside this file. Exit code 1 if anything d
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
 
 from stacks.commands import STACKS, Stack  # noqa: E402
-from stacks.environments import ENVIRONMENTS, make_environment, version_of  # noqa: E402
+from stacks.environments import make_environment, version_of  # noqa: E402
 from stacks.measure import Counts, count_with_us, count_without_us  # noqa: E402
 
 TITLES = ("stack", "version", "processes", "tokens", "routed", "weights")
@@ -28,16 +30,20 @@ TITLES = ("stack", "version", "processes", "tokens", "routed", "weights")
 def compare(stack: Stack, environments: str, work: Path) -> tuple[str, ...]:
     """A row of the table."""
     environment = Path(f"{environments}-{stack.environment}").absolute()
-    make_environment(environment, ENVIRONMENTS[stack.environment])
-    binaries = environment / "bin"
-    inputs = work / f"inputs-{stack.environment}"
-    if not inputs.exists():
-        subprocess.run([binaries / "python", HERE / "inputs.py", inputs], check=True, capture_output=True)
+    binaries, inputs = environment / "bin", work / f"inputs-{stack.environment}"
     place = work / f"{stack.name.replace(' ', '-').replace(',', '')}-{stack.processes}"
     without = count_without_us(stack, place / "without", binaries, inputs)
     with_us = count_with_us(stack, place / "with", binaries, inputs)
     version = f"{stack.package} {version_of(environment, stack.package)}"
     return (f"`{stack.name}`", version, str(stack.processes), *judge(without, with_us))
+
+
+def prepare(stacks: Iterable[Stack], environments: str, work: Path) -> None:
+    """Environments, and in each of them its own inputs."""
+    for name in dict.fromkeys(stack.environment for stack in stacks):
+        environment, inputs = make_environment(environments, name), work / f"inputs-{name}"
+        shutil.rmtree(inputs, ignore_errors=True)
+        subprocess.run([environment / "bin" / "python", HERE / "inputs.py", inputs], check=True, capture_output=True)
 
 
 def judge(without: Counts, with_us: Counts) -> tuple[str, str, str]:
@@ -75,16 +81,20 @@ def main() -> int:
     parser.add_argument("--only", default="", help="Stacks whose name or environment contains this.")
     parser.add_argument("--environments", default=".venv-stacks")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir(), "areal_callbacks_stacks"))
+    parser.add_argument("--jobs", type=int, default=1, help="Commands that run at a time.")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     chosen = [stack for stack in STACKS if options.only in f"{stack.name} {stack.environment} {stack.processes}"]
     rows, results = [], HERE / "results.md"
-    for stack in chosen:
-        rows.append(compare(stack, options.environments, options.work.absolute()))
-        print(write_table(rows[-1:]).splitlines()[-1], flush=True)
-        if options.write and rows[-1][5] != "-":
-            results.write_text(renew_table(results.read_text(), rows[-1:]))
+    places = options.environments, options.work.absolute()
+    prepare(chosen, *places)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for row in pool.map(lambda stack: compare(stack, *places), chosen):
+            rows.append(row)
+            print(write_table([row]).splitlines()[-1], flush=True)
+            if options.write and row[5] != "-":
+                results.write_text(renew_table(results.read_text(), [row]))
     print(write_table(rows))
     return int(any(" for " in row[3] + row[4] or row[5] != "identical" for row in rows))
 

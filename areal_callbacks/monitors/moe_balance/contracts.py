@@ -15,12 +15,17 @@ routed; anything else is a mask or scores ``[..., experts]``, nonzero where chos
 Experts = int | Callable[[nn.Module], int]
 """A number of experts, or the function of a router that tells it."""
 
-_TOP_K = ("top_k", "topk", "num_experts_per_tok", "top_k_experts", "moe_top_k", "n_expert_per_token")
+_TOP_K = (
+    *("top_k", "topk", "num_experts_per_tok", "top_k_experts", "moe_top_k"),
+    *("n_expert_per_token", "experts_per_token"),  # litgpt, torchtune
+)
 EXPERTS = (
     *("num_experts", "n_routed_experts", "num_local_experts", "num_moe_experts", "moe_num_experts"),
     *("n_expert", "n_exp"),  # litgpt, nanoMoE
 )
 """Names under which routers and configurations hold the number of routed experts."""
+_KEPT = "selected_experts_indices"
+"""Where torchtune's router keeps its choice, of which it puts out the counts alone."""
 
 
 class Contract(NamedTuple):
@@ -64,7 +69,8 @@ def setting(module: nn.Module, names: tuple[str, ...]) -> int | None:
 def expert_indices(router: nn.Module, output: Any) -> Tensor | None:
     """The one integer tensor whose last dimension is the router's top-k, else the one boolean tensor of the output.
 
-    Told by dtype and shape, so that it does not matter where in the output a library puts it.
+    Told by dtype and shape, so that it does not matter where in the output a library puts it. Else what the router
+    keeps of this forward.
     """
     top_k = setting(router, _TOP_K)
     found: Tensor | None = None
@@ -79,7 +85,8 @@ def expert_indices(router: nn.Module, output: Any) -> Tensor | None:
             if found is not None:
                 return None
             found = value
-    return local(mask if found is None else found)
+    told = mask if found is None else found
+    return local(getattr(router, _KEPT, None) if told is None else told)
 
 
 def _over_experts(mask: Tensor, experts: int | None) -> Tensor:

@@ -17,6 +17,7 @@ _LAYER = re.compile(r"(?:^|\.)(?:(?:layers?|blocks?|h)\.)(\d+)(?=\.|$)")
 _NUMBER = re.compile(r"(?:^|\.)(\d+)(?=\.|$)")
 _AUXILIARY = re.compile(r"(?:^|\.)(?:mtp|nextn|multi_token)", re.IGNORECASE)
 _ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
+_OF_SHARED_EXPERTS = re.compile(r"(?:^|\.)shared_\w*router$")
 _STACKS = (
     ("vision", re.compile(r"vision|visual|image")),
     ("audio", re.compile(r"audio|speech")),
@@ -51,7 +52,7 @@ def clean(name: str) -> str:
 def find_place(name: str, *, has_decoder: bool, layer: int | None = None) -> Place | None:
     """The place of a router by its module name; None for those that are no part of the balance.
 
-    Left out are auxiliary multi-token-prediction layers and mixtures of attention heads.
+    Left out are auxiliary multi-token-prediction layers, mixtures of attention heads, and what weighs shared experts.
 
     Args:
         name: as ``named_modules`` tells it, wrapped or not.
@@ -61,7 +62,7 @@ def find_place(name: str, *, has_decoder: bool, layer: int | None = None) -> Pla
     name = clean(name)
     match = _LAYER.search(name) or _NUMBER.search(name)
     before, after = (name[: match.start()], name[match.end() :]) if match else (name, "")
-    if _AUXILIARY.search(name) or (match and _ATTENTION.search(after)):
+    if _AUXILIARY.search(name) or _OF_SHARED_EXPERTS.search(name) or (match and _ATTENTION.search(after)):
         return None
     if layer is None:
         layer = int(match[1]) if match else 0

@@ -24,7 +24,7 @@ from areal_callbacks.safety.attributes import read_attribute
 
 __all__ = ["Router", "find_routers", "find_routers_without_experts", "find_unrecognised_routers"]
 
-_ROUTER_NAME = re.compile(r"(?:Router|TopKGating|MoEGate|MoeGate|MoEV\dGate)$")
+_ROUTER_NAME = re.compile(r"(?:Router(?:V\d+)?|TopKGating|MoEGate|MoeGate|MoEV\dGate)$")
 _NAMED_TOP_K = re.compile(r"Top(\d+)")
 
 

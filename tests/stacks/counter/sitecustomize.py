@@ -31,11 +31,15 @@ def count(module: Any, args: Any, kwargs: Any) -> None:
     given = [value for value in (*args, *kwargs.values()) if torch.is_tensor(value)]
     if name == "Embedding":
         tokens.append(int((given[0] != PAD).sum()))
+    elif name == "GroupedExperts":  # of torchtitan: rows in the order of the experts, and how many each gets
+        add(id(module), given[1])
     elif name.endswith("Experts"):
         chosen = next(value for value in given if value.dtype == torch.int64)
-        add(id(module), torch.bincount(chosen.reshape(-1), minlength=module.num_experts))
+        if hasattr(module, "num_experts"):
+            add(id(module), torch.bincount(chosen.reshape(-1), minlength=module.num_experts))
     elif name.endswith("MoE"):
-        experts = list(module.experts)
+        experts = getattr(module, "experts", ())
+        experts = list(experts) if isinstance(experts, torch.nn.ModuleList) else []
         listed.update({id(expert): (id(module), number, len(experts)) for number, expert in enumerate(experts)})
     else:
         layer, number, experts = listed[id(module)]

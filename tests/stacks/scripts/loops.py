@@ -7,13 +7,17 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 
-def load(model: str) -> tuple[Any, list[dict[str, Any]]]:
-    """The model, and batches of two rows, padded."""
+def read_batches(model: str, rows: int) -> list[dict[str, Any]]:
+    """Batches of so many rows, padded."""
     tokenizer = PreTrainedTokenizerFast.from_pretrained(model)
     lines = (Path(model).parent / "text" / "train.jsonl").read_text().splitlines()
-    rows = [tokenizer(lines[i : i + 2], padding=True, return_tensors="pt") for i in range(0, len(lines), 2)]
-    batches = [{"input_ids": row["input_ids"], "attention_mask": row["attention_mask"]} for row in rows]
-    return AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).train(), batches
+    read = [tokenizer(lines[i : i + rows], padding=True, return_tensors="pt") for i in range(0, len(lines), rows)]
+    return [{"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]} for batch in read]
+
+
+def load(model: str) -> tuple[Any, list[dict[str, Any]]]:
+    """The model, and batches of two rows, padded."""
+    return AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).train(), read_batches(model, 2)
 
 
 def loss_of(model: Any, batch: Any) -> Any:
