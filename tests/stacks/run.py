@@ -13,9 +13,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
@@ -24,13 +26,15 @@ from stacks.commands import STACKS, Stack  # noqa: E402
 from stacks.environments import make_environment, version_of  # noqa: E402
 from stacks.measure import Counts, count_with_us, count_without_us  # noqa: E402
 
+_TURNS: defaultdict[str, Lock] = defaultdict(Lock)
 TITLES = ("stack", "version", "processes", "tokens", "routed", "weights")
 
 
 def compare(stack: Stack, environments: str, work: Path) -> tuple[str, ...]:
     """A row of the table."""
     environment = Path(f"{environments}-{stack.environment}").absolute()
-    binaries, inputs = environment / "bin", work / f"inputs-{stack.environment}"
+    binaries = environment / "bin"
+    inputs = make_inputs(stack.environment, binaries / "python", work)
     place = work / f"{stack.name.replace(' ', '-').replace(',', '')}-{stack.processes}"
     without = count_without_us(stack, place / "without", binaries, inputs)
     with_us = count_with_us(stack, place / "with", binaries, inputs)
@@ -38,12 +42,20 @@ def compare(stack: Stack, environments: str, work: Path) -> tuple[str, ...]:
     return (f"`{stack.name}`", version, str(stack.processes), *judge(without, with_us))
 
 
-def prepare(stacks: Iterable[Stack], environments: str, work: Path) -> None:
-    """Environments, and in each of them its own inputs."""
+def make_environments(stacks: Iterable[Stack], environments: str, work: Path) -> None:
+    """Environments, and no inputs of an earlier run."""
     for name in dict.fromkeys(stack.environment for stack in stacks):
-        environment, inputs = make_environment(environments, name), work / f"inputs-{name}"
-        shutil.rmtree(inputs, ignore_errors=True)
-        subprocess.run([environment / "bin" / "python", HERE / "inputs.py", inputs], check=True, capture_output=True)
+        make_environment(environments, name)
+        shutil.rmtree(work / f"inputs-{name}", ignore_errors=True)
+
+
+def make_inputs(name: str, python: Path, work: Path) -> Path:
+    """The models and data of an environment, made by it once."""
+    inputs = work / f"inputs-{name}"
+    with _TURNS[name]:
+        if not inputs.exists():
+            subprocess.run([python, HERE / "inputs.py", inputs], check=True, capture_output=True)
+    return inputs
 
 
 def judge(without: Counts, with_us: Counts) -> tuple[str, str, str]:
@@ -88,7 +100,7 @@ def main() -> int:
     chosen = [stack for stack in STACKS if options.only in f"{stack.name} {stack.environment} {stack.processes}"]
     rows, results = [], HERE / "results.md"
     places = options.environments, options.work.absolute()
-    prepare(chosen, *places)
+    make_environments(chosen, *places)
     with ThreadPoolExecutor(options.jobs) as pool:
         for row in pool.map(lambda stack: compare(stack, *places), chosen):
             rows.append(row)
