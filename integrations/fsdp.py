@@ -47,9 +47,8 @@ def track(
     is a collective of all ranks and holds the time since the last one; it is the same on all ranks. Leaving the block
     without an exception is one, too: the steps since the last export still go to the files.
 
-    In torchtitan's trainer, after its ``__init__``::
+    In torchtitan's trainer, after its ``__init__`` (docs/fsdp.md has the mesh)::
 
-        mesh = self.parallel_dims.world_mesh
         metrics = track(self.model_parts, self.optimizers, topology=Topology.from_mesh(mesh),
                         flops_estimator=lambda length: ...)
 
