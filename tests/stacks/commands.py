@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from stacks.settings import AXOLOTL, LIGHTNING_CLI, LLAMAFACTORY_FILES, OUMI
+
 
 @dataclass(frozen=True)
 class Stack:
@@ -57,34 +59,6 @@ def _trl(command: str, data: str, more: str = "") -> tuple[str, ...]:
 
 _GRPO = _trl("grpo", "prompt", "--num_generations 2 --max_completion_length 8 --reward_funcs think_format_reward")
 
-_LLAMAFACTORY = {
-    "model_name_or_path": "{inputs}/moe",
-    "stage": "sft",
-    "do_train": True,
-    "finetuning_type": "full",
-    "dataset": "chat",
-    "dataset_dir": "data",
-    "template": "default",
-    "cutoff_len": 256,
-    "output_dir": "{out}",
-    "per_device_train_batch_size": 4,
-    "max_steps": 3,
-    "learning_rate": 0.01,
-    "logging_steps": 1,
-    "report_to": "none",
-    "use_cpu": True,
-    "bf16": False,
-    "seed": 3,
-    "disable_gradient_checkpointing": True,
-    "preprocessing_num_workers": 1,
-}
-_LLAMAFACTORY_DATA = {
-    "chat": {
-        "file_name": "{inputs}/alpaca/train.jsonl",
-        "columns": {"prompt": "instruction", "query": "input", "response": "output"},
-    }
-}
-_LLAMAFACTORY_FILES = {"x.yaml": _LLAMAFACTORY, "data/dataset_info.json": _LLAMAFACTORY_DATA}
 
 _SWIFT = (
     "{bin}/swift sft --model {inputs}/moe --model_type qwen3_moe --template chatml --dataset {inputs}/chat/train.jsonl "
@@ -98,74 +72,6 @@ _SWIFT_GRPO = _SWIFT.replace("swift sft", "swift rlhf --rlhf_type grpo") + (
     " --reward_funcs format --num_generations 2 --max_completion_length 8 --use_vllm false"
 )
 
-_AXOLOTL = {
-    "base_model": "{inputs}/moe",
-    "datasets": [{"path": "{inputs}/chat/train.jsonl", "ds_type": "json", "type": "chat_template"}],
-    "chat_template": "chatml",
-    "sequence_len": 256,
-    "micro_batch_size": 4,
-    "gradient_accumulation_steps": 1,
-    "max_steps": 3,
-    "num_epochs": 1,
-    "learning_rate": 0.01,
-    "optimizer": "adamw_torch",
-    "lr_scheduler": "cosine",
-    "output_dir": "{out}",
-    "dataset_prepared_path": "prepared",
-    "logging_steps": 1,
-    "seed": 3,
-    "bf16": False,
-    "fp16": False,
-    "tf32": False,
-    "flash_attention": False,
-    "sdp_attention": True,
-    "sample_packing": False,
-    "pad_to_sequence_len": False,
-    "gradient_checkpointing": False,
-    "dataset_num_proc": 1,
-    "dataloader_num_workers": 0,
-    "use_cpu": True,
-    "use_wandb": False,
-    "special_tokens": {"pad_token": "<pad>"},
-    "save_safetensors": True,
-}
-
-_OUMI = {
-    "model": {"model_name": "{inputs}/moe", "torch_dtype_str": "float32", "device_map": None, "model_max_length": 256},
-    "data": {
-        "train": {
-            "datasets": [
-                {"dataset_name": "text_sft_jsonl", "dataset_path": "{inputs}/chat/train.jsonl"},
-            ]
-        }
-    },
-    "training": {
-        "trainer_type": "TRL_SFT",
-        "output_dir": "{out}",
-        "per_device_train_batch_size": 4,
-        "max_steps": 3,
-        "learning_rate": 0.01,
-        "logging_steps": 1,
-        "enable_wandb": False,
-        "enable_tensorboard": False,
-        "save_final_model": True,
-        "seed": 3,
-        "dataloader_num_workers": 0,
-        "enable_gradient_checkpointing": False,
-    },
-}
-
-_CLI = {
-    "trainer": {
-        "accelerator": "cpu",
-        "max_epochs": 1,
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "log_every_n_steps": 1,
-        "default_root_dir": "{out}",
-    }
-}
 
 _LITGPT = (
     "{bin}/litgpt finetune_full {inputs}/litgpt --out_dir {out} --precision 32-true --train.max_steps 3 "
@@ -188,6 +94,7 @@ STACKS = (
     Stack("trl dpo", "trl", "hf", _trl("dpo", "preference")),
     Stack("trl grpo", "trl", "hf", _GRPO, variables={"TORCHDYNAMO_DISABLE": "1"}),
     Stack("trl grpo, of ms-swift", "trl", "swift", _GRPO, variables={"TORCHDYNAMO_DISABLE": "1"}),
+    Stack("trl sft, of LLaMA-Factory", "trl", "llamafactory", _trl("sft", "chat")),
     Stack("trl sft, packed", "trl", "hf", _trl("sft", "chat", "--packing --max_length 64 --attn_implementation eager")),
     Stack("trl sft", "trl", "hf", _trl("sft", "chat", "--num_processes 2"), variables=_CPU, processes=2),
     Stack(
@@ -195,14 +102,14 @@ STACKS = (
         "llamafactory",
         "llamafactory",
         ("{bin}/llamafactory-cli", "train", "x.yaml"),
-        files=_LLAMAFACTORY_FILES,
+        files=LLAMAFACTORY_FILES,
     ),
     Stack(
         "llamafactory-cli train",
         "llamafactory",
         "llamafactory",
         ("{bin}/llamafactory-cli", "train", "x.yaml"),
-        files=_LLAMAFACTORY_FILES,
+        files=LLAMAFACTORY_FILES,
         variables={"FORCE_TORCHRUN": "1", "NPROC_PER_NODE": "2", "MASTER_PORT": "{port}", **_CPU},
         processes=2,
     ),
@@ -223,13 +130,13 @@ STACKS = (
         plugin_words=("--external_plugins", "{scripts}/areal_plugin.py", "--callbacks", "areal"),
     ),
     Stack("swift rlhf, grpo", "ms-swift", "swift", tuple(_SWIFT_GRPO.split())),
-    Stack("axolotl train", "axolotl", "axolotl", ("{bin}/axolotl", "train", "x.yaml"), files={"x.yaml": _AXOLOTL}),
+    Stack("axolotl train", "axolotl", "axolotl", ("{bin}/axolotl", "train", "x.yaml"), files={"x.yaml": AXOLOTL}),
     Stack(
         "axolotl train, plugin",
         "axolotl",
         "axolotl",
         ("{bin}/axolotl", "train", "x.yaml"),
-        files={"x.yaml": _AXOLOTL},
+        files={"x.yaml": AXOLOTL},
         plugin_files={
             "x.yaml": {
                 "plugins": ["areal_callbacks.integrations.axolotl.AReaLMetricsPlugin"],
@@ -244,7 +151,7 @@ STACKS = (
         ("{bin}/axolotl", "train", "x.yaml"),
         files={
             "x.yaml": {
-                **_AXOLOTL,
+                **AXOLOTL,
                 "sample_packing": True,
                 "pad_to_sequence_len": True,
                 "sequence_len": 160,
@@ -252,7 +159,7 @@ STACKS = (
             }
         },
     ),
-    Stack("oumi train", "oumi", "oumi", ("{bin}/oumi", "train", "-c", "x.yaml"), files={"x.yaml": _OUMI}),
+    Stack("oumi train", "oumi", "oumi", ("{bin}/oumi", "train", "-c", "x.yaml"), files={"x.yaml": OUMI}),
     Stack(
         "python, sentence-transformers",
         "sentence-transformers",
@@ -298,7 +205,7 @@ STACKS = (
         "lightning",
         "hf",
         ("{bin}/python", "{scripts}/lightning_cli.py", "fit", "--config", "x.yaml"),
-        files={"x.yaml": _CLI},
+        files={"x.yaml": LIGHTNING_CLI},
         variables={"MODEL": "{inputs}/moe"},
     ),
     Stack("litgpt finetune_full", "litgpt", "litgpt", tuple(_LITGPT.split())),
@@ -306,4 +213,11 @@ STACKS = (
     _own_loop("torchtune", "torchtune"),
     _own_loop("torchtitan", "torchtitan"),
     _own_loop("olmo-core", "ai2-olmo-core"),
+    Stack(
+        "OLMo-core's trainer",
+        "ai2-olmo-core",
+        "olmo-core",
+        ("{bin}/python", "{scripts}/olmo_core_trainer.py", "{inputs}/moe", "{out}"),
+        plugin_words=("--track",),
+    ),
 )

@@ -23,7 +23,7 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     ),
     "llamafactory": ("llamafactory",),
     "swift": ("ms-swift",),
-    "axolotl": ("axolotl",),
+    "axolotl": ("axolotl>=0.19",),
     "oumi": ("oumi",),
     "setfit": ("setfit",),
     "litgpt": ("litgpt", "requests", "torchmetrics", "transformers"),
