@@ -96,7 +96,7 @@ def absorb(exports: Iterable[Mapping[str, float]]) -> None:
     for key, value in merged.items():
         count = merged.get(key + COUNT_SUFFIX)
         if count is not None:
-            rows[key] = torch.tensor((value * count, count, math.inf, -math.inf), dtype=torch.float64)
+            rows[key] = torch.tensor((value * count, count, math.inf, -math.inf), dtype=torch.float64, device="cpu")
     with _DEFAULT.disable_scope():
         _DEFAULT.summaries(ReduceType.SCALAR, **rows)
 

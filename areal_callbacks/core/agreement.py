@@ -20,6 +20,7 @@ from torch import Tensor
 
 from areal_callbacks.core.schema import Schema
 from areal_callbacks.safety.reporting import report_once
+from areal_callbacks.safety.text import tell_error
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -85,7 +86,7 @@ def _unite(wanted: Schema, ranks: Ranks) -> Schema:
     try:
         union = Schema.union_of(map(Schema.decode, sent.schemas))
     except Exception as error:  # noqa: BLE001 - the other ranks are waiting in the next collective
-        report_once("reduce:union", f"could not read the keys of other ranks: {error!r}")
+        report_once("reduce:union", f"could not read the keys of other ranks: {tell_error(error)}")
         return wanted
     if sent.left_out:
         _report_left_out(sent.left_out, wanted.minus(union))

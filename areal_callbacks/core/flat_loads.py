@@ -80,7 +80,7 @@ def _make_loads(layers: Mapping[tuple[str, int], _Layer]) -> tuple[ExpertLoads |
             name = name_layer(stack, number)
             report_once(f"loads:{name}", f"{name}: the tokens of its experts are no whole numbers: no table of them")
         else:
-            found.append(LayerLoads(stack, number, torch.tensor(counts, dtype=torch.int64)))
+            found.append(LayerLoads(stack, number, torch.tensor(counts, dtype=torch.int64, device="cpu")))
         covered = () if counts is None else _IN_TABLE
         for name, (_, field, value) in layer.series.items():
             if field not in covered and (number_of := as_number(value)) is not None:

@@ -27,6 +27,7 @@ from typing import TypeAlias
 from torch import Tensor
 
 from areal_callbacks.safety.reporting import report_once
+from areal_callbacks.safety.text import tell_error
 
 Derive: TypeAlias = Callable[[list[float]], Mapping[str, float]]
 
@@ -85,7 +86,7 @@ def derive_all(sums: Mapping[str, Tensor]) -> dict[str, float]:
             rule: Formula = pkgutil.resolve_name(path)
             values = rule.derive(vector.tolist())
         except Exception as error:  # noqa: BLE001 - one formula must not cost the other metrics
-            report_once(f"formula:{path}", f"{key or path!r} could not be derived and is left out: {error!r}")
+            report_once(f"formula:{path}", f"{key or path!r} could not be derived and is left out: {tell_error(error)}")
             continue
         metrics.update({f"{key}/{suffix}" if key else suffix: value for suffix, value in values.items()})
     return metrics

@@ -96,7 +96,7 @@ def _announcement(own: Mapping[Group, Records]) -> dict[str, Records]:
     if not own:
         return {}
     keys = pool(own.values())
-    names = {name_of(group): torch.ones(1) for group in own if group is not None}
+    names = {name_of(group): torch.ones(1, device="cpu") for group in own if group is not None}
     return {OWN: Records(keys.keys, keys.rows, maxima=names)}
 
 

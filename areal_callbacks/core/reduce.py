@@ -29,6 +29,7 @@ from areal_callbacks.core.records import Records
 from areal_callbacks.core.rendezvous import count_reduction
 from areal_callbacks.core.schema import Schema
 from areal_callbacks.safety.reporting import report_once
+from areal_callbacks.safety.text import tell_error
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -95,11 +96,11 @@ def _prepare(families: Families, known: Channel) -> _Packed:
     try:
         return _pack(families, known)
     except Exception as error:  # noqa: BLE001 - the other ranks are waiting in the collective
-        report_once("reduce:pack", f"could not pack an export: {error!r}")
+        report_once("reduce:pack", f"could not pack an export: {tell_error(error)}")
     try:
         return _pack(_readable(families, _sendable), known)
     except Exception as error:  # noqa: BLE001 - the same
-        report_once("reduce:pack again", f"could not pack anything of an export: {error!r}")
+        report_once("reduce:pack again", f"could not pack anything of an export: {tell_error(error)}")
     return _pack(dict.fromkeys(families), known)
 
 
@@ -144,7 +145,7 @@ def _readable(families: Families, read: Callable[[Records], Records]) -> dict[st
         try:
             readable[name] = None if records is None else read(records)
         except Exception as error:  # noqa: BLE001 - one family must not cost the others
-            report_once(f"reduce:{name}", f"could not read the values of {name!r}: {error!r}")
+            report_once(f"reduce:{name}", f"could not read the values of {name!r}: {tell_error(error)}")
             readable[name] = None
     return readable
 

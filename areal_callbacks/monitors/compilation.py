@@ -1,4 +1,4 @@
-"""Whether the calls of a module run compiled, so that what is inside them is not called."""
+"""Whether the calls of a module run compiled, so that what is inside them is not called, and what was compiled."""
 
 from __future__ import annotations
 
@@ -12,3 +12,8 @@ def runs_compiled(module: nn.Module) -> bool:
     """
     compiled = module._compiled_call_impl
     return compiled is not None and compiled != module._call_impl
+
+
+def uncompiled(module: nn.Module) -> nn.Module:
+    """What ``torch.compile(module)`` was given, for what that returned; any other module itself."""
+    return module.get_submodule("_orig_mod") if type(module).__name__ == "OptimizedModule" else module

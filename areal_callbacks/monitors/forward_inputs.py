@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from areal_callbacks.monitors.compilation import uncompiled
+
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _SINGLE = frozenset({Tensor, type(None), bool, int, float, str})
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -99,8 +101,7 @@ def has_parameter(module: nn.Module, names: frozenset[str]) -> bool:
 
 
 def _parameters(module: nn.Module, method: str) -> Iterator[tuple[str, Any]]:
-    compiled = module._modules.get("_orig_mod", module)
-    return iter(_signature(getattr(type(compiled), method)))
+    return iter(_signature(getattr(type(uncompiled(module)), method)))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -2,7 +2,8 @@
 
 One promise, kept here and nowhere else: what the host calls is called exactly once, with the arguments it was given;
 its result or its exception passes unchanged; an exception of ours is reported once and switches off what raised it.
-``SystemExit``, ``KeyboardInterrupt`` and ``GeneratorExit`` are the host's, also where they arrive in our code.
+``SystemExit``, ``KeyboardInterrupt``, ``GeneratorExit`` and what its signal handlers raise are the host's, also where
+they arrive in our code.
 
 ======================================  =====================================================================
 What stands at the host's code          Passes through
@@ -24,6 +25,8 @@ from collections.abc import Callable, Generator
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
 from areal_callbacks.safety.reporting import report_once
+from areal_callbacks.safety.signals import hand_on
+from areal_callbacks.safety.text import tell_error
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -96,6 +99,7 @@ def _begin(around: Around, call: Call, failed: Callable[[BaseException], None]) 
     except StopIteration:
         return None, call
     except Exception as error:  # noqa: BLE001 - it is ours and not the host's
+        hand_on(error)
         failed(error)
         return None, call
 
@@ -104,6 +108,7 @@ def _end(steps: Steps, result: R, failed: Callable[[BaseException], None]) -> R:
     try:
         return _finish(steps, result)
     except Exception as error:  # noqa: BLE001 - it is ours and not the host's
+        hand_on(error)
         failed(error)
         return result
 
@@ -129,6 +134,7 @@ def _tell(steps: Steps, error: BaseException, failed: Callable[[BaseException], 
             return
         if not isinstance(raised, Exception):
             raise
+        hand_on(raised)
         failed(raised)
     finally:
         error.__traceback__, error.__context__ = traceback, context
@@ -151,7 +157,7 @@ class Observer:
     def fail(self, error: BaseException) -> None:
         """Report the error once, undo the hooks, do nothing from now on."""
         self.failed = True
-        report_once(f"{self.family}:failed", f"{self.family} raised and is switched off: {error!r}")
+        report_once(f"{self.family}:failed", f"{self.family} raised and is switched off: {tell_error(error)}")
         attempt(f"{self.family}:detach", f"{self.family} could not undo its hooks", self.detach)
 
 
@@ -160,7 +166,8 @@ def attempt(key: str, problem: str, function: Callable[P, R], *args: P.args, **k
     try:
         return function(*args, **kwargs)
     except Exception as error:  # noqa: BLE001 - it is ours and not the host's
-        report_once(key, f"{problem}: {error!r}")
+        hand_on(error)
+        report_once(key, f"{problem}: {tell_error(error)}")
         return None
 
 
@@ -174,6 +181,7 @@ def guarded(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[S
         try:
             return method(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 - it is ours and not the host's
+            hand_on(error)
             self.fail(error)
             return None
 
@@ -191,6 +199,7 @@ def guarded_entry(method: Callable[P, R]) -> Callable[P, R | None]:
         try:
             return method(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - it is ours and not the host's
+            hand_on(error)
             _report_entry(method, args, error)
             return None
 
@@ -236,4 +245,4 @@ class GuardedBlock(contextlib.ContextDecorator):
 
 def _report_entry(method: Callable[..., Any], args: tuple[Any, ...], error: BaseException) -> None:
     name = f"{type(args[0]).__name__}.{method.__name__}"
-    report_once(f"entry:{name}", f"{name}() failed, training goes on: {error!r}")
+    report_once(f"entry:{name}", f"{name}() failed, training goes on: {tell_error(error)}")

@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from areal_callbacks.safety.door import Around, Observer, attempt
 from areal_callbacks.safety.patches import Patches
+from areal_callbacks.safety.signals import hand_on
 
 
 class Hook:
@@ -39,6 +40,7 @@ class Hook:
         try:
             function(*args)
         except Exception as error:  # noqa: BLE001 - it is ours and not the host's
+            hand_on(error)
             observer.fail(error)
 
     def __reduce__(self) -> tuple[type[Hook], tuple[()]]:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from areal_callbacks.safety.door import Around, Call, attempt, pass_through
 from areal_callbacks.safety.reporting import report_once
+from areal_callbacks.safety.text import tell_error
 
 _ABSENT = object()
 
@@ -64,7 +65,7 @@ class Patches:
 
     def _report(self, name: str, error: BaseException) -> None:
         problem = f"{self._observer} raised around {name}(), which it leaves alone from now on"
-        report_once(f"{self._observer}:{name}", f"{problem}: {error!r}")
+        report_once(f"{self._observer}:{name}", f"{problem}: {tell_error(error)}")
 
 
 _WRAPS: weakref.WeakKeyDictionary[Callable[..., Any], weakref.ref[_Wrap]] = weakref.WeakKeyDictionary()

@@ -16,6 +16,7 @@ from areal_callbacks.flops.registry import Estimator, get_flops_estimator
 from areal_callbacks.flops.towers import VisionTower, vision_tower
 from areal_callbacks.safety.door import attempt
 from areal_callbacks.safety.reporting import report_once
+from areal_callbacks.safety.text import tell_error
 
 LEFT_OUT = (
     "train_perf/estimated_flops, its rates and train_perf/mfu are left out; tokens, seconds, optimizer steps and "
@@ -101,7 +102,7 @@ def _read_formula(model: Model) -> Estimator | str:
     try:
         found = get_flops_estimator(model.config, model_class=model.class_name)
     except Exception as error:  # noqa: BLE001 - a registered factory may raise anything
-        return str(error) if isinstance(error, ValueError) else f"the FLOPs of model type {name!r}: {error!r}"
+        return str(error) if isinstance(error, ValueError) else f"the FLOPs of model type {name!r}: {tell_error(error)}"
     if found is None:
         return f"there is no FLOPs formula for model type {name!r}"
     return found

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from areal_callbacks.safety.reporting import report_once
+from areal_callbacks.safety.text import tell_error
 
 
 class SavedTotals:
@@ -35,14 +36,14 @@ class SavedTotals:
         try:
             self._replace(state if iteration is None else {**self._read(), str(iteration): state})
         except (OSError, TypeError, ValueError, RecursionError) as error:
-            report_once(f"totals:{self._path}", f"the totals could not be saved in {self._path}: {error!r}")
+            report_once(f"totals:{self._path}", f"the totals could not be saved in {self._path}: {tell_error(error)}")
 
     def read(self, iteration: int | None = None) -> dict[str, Any] | None:
         """What was written; None, with one message, where it is not known."""
         try:
             states = self._read()
         except (OSError, ValueError, RecursionError) as error:
-            report_once(f"totals:{self._path}", f"the totals could not be read from {self._path}: {error!r}")
+            report_once(f"totals:{self._path}", f"the totals could not be read from {self._path}: {tell_error(error)}")
             return None
         state = states or None if iteration is None else states.get(str(iteration))
         if state is None:

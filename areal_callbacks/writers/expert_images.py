@@ -38,16 +38,16 @@ def enlarge(image: Tensor, pixels: int = 768) -> Tensor:
 
 def _draw_layers(layers: Sequence[LayerLoads]) -> Tensor:
     width = max(len(layer.counts) for layer in layers)
-    image = torch.tensor(_NO_EXPERT, dtype=torch.uint8).repeat(len(layers), width, 1)
+    image = torch.tensor(_NO_EXPERT, dtype=torch.uint8, device="cpu").repeat(len(layers), width, 1)
     for row, layer in enumerate(layers):
-        image[row, : len(layer.counts)] = _colour(torch.tensor(layer.over_ideal(), dtype=torch.float64))
+        image[row, : len(layer.counts)] = _colour(torch.tensor(layer.over_ideal(), dtype=torch.float64, device="cpu"))
     return image
 
 
 def _colour(ratios: Tensor) -> Tensor:
     """uint8 ``[experts, 3]`` of loads over the ideal load, float64 ``[experts]``."""
-    under, ideal, over = (torch.tensor(colour, dtype=torch.float64) for colour in (_UNDER, _IDEAL, _OVER))
+    under, ideal, over = (torch.tensor(colour, dtype=torch.float64, device="cpu") for colour in (_UNDER, _IDEAL, _OVER))
     level = (ratios.log2() / _DOUBLINGS).clamp(-1, 1)[:, None]
     colours = ideal + level.abs() * (torch.where(level < 0, under, over) - ideal)
-    colours[ratios == 0] = torch.tensor(_IDLE, dtype=torch.float64)
+    colours[ratios == 0] = torch.tensor(_IDLE, dtype=torch.float64, device="cpu")
     return colours.round().to(torch.uint8)

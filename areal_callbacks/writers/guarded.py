@@ -7,6 +7,8 @@ from importlib.metadata import PackageNotFoundError, metadata
 from typing import TYPE_CHECKING, Literal
 
 from areal_callbacks.safety.reporting import report_once
+from areal_callbacks.safety.signals import hand_on
+from areal_callbacks.safety.text import make_printable
 
 if TYPE_CHECKING:
     from areal_callbacks.core.types import Export, Run
@@ -48,7 +50,8 @@ class GuardedWriter:
         try:
             call(*args)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a tracker must not end the training
-            problem = f"{type(error).__name__}: {error}{_suggest_extra(error)}"
+            hand_on(error)
+            problem = f"{type(error).__name__}: {make_printable(error)}{_suggest_extra(error)}"
             report_once(self._key, f"{self.name} failed to {action} and is switched off: {problem}")
             return False
         return True

@@ -6,6 +6,7 @@ import copy
 import io
 import multiprocessing
 import pickle
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -189,6 +190,75 @@ def test_a_remote_folder(tmp_path, monkeypatch, caplog):
     assert len(list(tmp_path.glob("areal_metrics/*/metrics.jsonl"))) == 1
     assert not (tmp_path / "s3:").exists()
     assert [message for message in caplog.messages if "s3://" in message] == caplog.messages
+
+
+@fault(Fault(LOOP, "tensors are made on another device than the model's by default", "the numbers are the same"))
+def test_another_default_device(tmp_path):
+    metrics, model, optimizer = tracked(tmp_path)
+    inputs = batch(3, 5)
+    with torch.device("meta"):
+        model(**inputs).loss.backward()
+        optimizer.step()
+        stats_tracker.scalar(reward=1.0)
+        export = metrics.export(1)
+        metrics.close()
+    assert (export.metrics["train_perf/tokens"], export.metrics["reward"]) == (8, 1.0)
+    assert [int(loads.counts.sum()) for loads in export.expert_loads] == [2 * 5 * 2] * 2  # padding is routed, too
+
+
+class TimeIsUp(Exception):  # noqa: N818
+    """A time limit of the loop's own."""
+
+
+@fault(Fault(LOOP, "a signal handler raises while our code runs", "its exception passes"))
+def test_a_time_limit_that_ends_inside_our_code(tmp_path):
+    def ring(*_: Any) -> None:
+        raise TimeIsUp
+
+    def count(**_: Any) -> Any:
+        signal.raise_signal(signal.SIGALRM)
+
+    before = signal.signal(signal.SIGALRM, ring)
+    model = moe_model()
+    try:
+        with track(model, output_dir=str(tmp_path), report=False, token_count_fn=count), pytest.raises(TimeIsUp):
+            model(**batch(3))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+class Unprintable(Exception):  # noqa: N818
+    """Of the user's, that cannot even be printed."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("planted")
+
+    __str__ = __repr__
+
+
+@fault(Fault(LOOP, "a function of the user's raises what cannot be printed", "one message; the rest is measured"))
+def test_an_exception_that_cannot_be_printed(tmp_path, caplog):
+    def count(**_: Any) -> Any:
+        raise Unprintable
+
+    model = moe_model()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with track(model, optimizer, output_dir=str(tmp_path), report=False, token_count_fn=count) as metrics:
+        step(metrics, model, optimizer, 3)
+        export = metrics.export(1)
+    assert export.metrics["train_perf/seconds"] > 0
+    assert [message for message in caplog.messages if "<Unprintable>" in message] == caplog.messages[:1]
+
+
+@fault(Fault(LOOP, "the model is TorchScript", "it trains; time is measured"))
+def test_a_scripted_model(tmp_path, caplog):
+    model = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)))
+    with track(model, torch.optim.SGD(model.parameters(), 0.1), output_dir=str(tmp_path), report=False) as metrics:
+        with metrics.step():
+            model(torch.ones(2, 2)).sum().backward()
+        export = metrics.export(1)
+    assert export.metrics["train_perf/seconds"] > 0
+    assert not any("raised" in message for message in caplog.messages)
 
 
 @fault(Fault(LOOP, "values of the host that are no number, or too large for one", "they are left out of the row"))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from areal_callbacks.safety.reporting import report_once
-from areal_callbacks.safety.text import make_printable, tell_number
+from areal_callbacks.safety.text import make_printable, tell_error, tell_number
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,18 @@ def test_reports_are_short_and_printable(caplog: pytest.LogCaptureFixture) -> No
     (record,) = caplog.records
     assert record.getMessage().startswith(r"cannot read \x1b]0;title\x07xxx")
     assert len(record.getMessage()) <= 2_000
+
+
+class Unprintable(Exception):  # noqa: N818
+    def __repr__(self) -> str:
+        raise RuntimeError("planted")
+
+    __str__ = __repr__
+
+
+def test_what_cannot_be_printed_is_named_by_its_type() -> None:
+    assert tell_error(Unprintable()) == make_printable(Unprintable()) == "<Unprintable>"
+    assert tell_error(ValueError("x")) == "ValueError('x')"
 
 
 @pytest.mark.parametrize(

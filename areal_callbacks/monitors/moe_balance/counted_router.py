@@ -20,6 +20,7 @@ from areal_callbacks.monitors.training_forward import TrainingForward
 from areal_callbacks.safety.door import Observer
 from areal_callbacks.safety.hooks import Attachments
 from areal_callbacks.safety.reporting import report_once
+from areal_callbacks.safety.text import tell_error
 
 HINT = "describe its output with register_router_contract"
 
@@ -98,7 +99,9 @@ class CountedRouter(Observer):
             return  # a message would break the graph; an export tells that nothing was counted
         self.failed = True
         router, kind = self.router, type(self.router.module).__name__
-        report_once(f"moe_balance:unreadable:{kind}", f"no moe_balance of {router.name} ({kind}): {error!r}; {HINT}")
+        report_once(
+            f"moe_balance:unreadable:{kind}", f"no moe_balance of {router.name} ({kind}): {tell_error(error)}; {HINT}"
+        )
 
     def report_out_of_range(self, cells: Tensor) -> None:
         """Say once for its class if it chose an expert that it does not have; cells are int64 ``[experts + 2]``."""

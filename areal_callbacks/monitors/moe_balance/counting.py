@@ -109,7 +109,7 @@ class Counts(Protocol):
 
 def take(counters: Sequence[Counts]) -> list[Tensor]:
     """The cells of every counter on the CPU, and start over: one copy for each device."""
-    taken = [torch.zeros(counter.size, dtype=torch.int64) for counter in counters]
+    taken = [torch.zeros(counter.size, dtype=torch.int64, device="cpu") for counter in counters]
     by_device: dict[torch.device, list[tuple[int, Tensor]]] = {}
     for index, counter in enumerate(counters):
         for cells in counter.cells:
@@ -178,7 +178,7 @@ def _ones_like(ids: Tensor) -> Tensor:
         if len(_ones) >= _KEPT_LENGTHS:
             _ones.clear()
         with torch.inference_mode(False):
-            ones = _ones[len(ids)] = torch.ones(len(ids), dtype=torch.int64)
+            ones = _ones[len(ids)] = torch.ones(len(ids), dtype=torch.int64, device="cpu")
     return ones
 
 

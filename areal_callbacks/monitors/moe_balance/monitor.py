@@ -124,7 +124,7 @@ class MoEBalanceMonitor(Observer):
         forwards, self._forwards = self._forward.forwards - self._forwards, self._forward.forwards
         if forwards:
             self._uncalled.report(chosen, self._models)
-        return Records(sums=sums, maxima={_FORWARDS: torch.tensor([forwards], dtype=torch.float64)})
+        return Records(sums=sums, maxima={_FORWARDS: torch.tensor([forwards], dtype=torch.float64, device="cpu")})
 
     def _take(self) -> list[tuple[CountedRouter, Tensor]]:
         """Every router with its cells since the last call, int64 ``[experts + 2]``."""

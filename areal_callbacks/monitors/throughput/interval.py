@@ -181,7 +181,7 @@ class Interval:
 
 def as_vectors(values: Mapping[str, list[Any]]) -> dict[str, Tensor]:
     """Numbers as what :class:`Records` holds."""
-    return {name: torch.tensor(numbers, dtype=torch.float64) for name, numbers in values.items()}
+    return {name: torch.tensor(numbers, dtype=torch.float64, device="cpu") for name, numbers in values.items()}
 
 
 def read_maxima(records: Records) -> dict[str, float]:
@@ -192,4 +192,6 @@ def read_maxima(records: Records) -> dict[str, float]:
 def as_maxima(values: Mapping[str, float]) -> tuple[tuple[Key, ...], Tensor]:
     """Keys and rows of numbers whose maximum counts, over ranks and over time."""
     rows = [[value, 1.0, value, value] for value in values.values()]
-    return tuple((name, ReduceType.MAX) for name in values), torch.tensor(rows, dtype=torch.float64).view(-1, 4)
+    return tuple((name, ReduceType.MAX) for name in values), torch.tensor(rows, dtype=torch.float64, device="cpu").view(
+        -1, 4
+    )

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from areal_callbacks.monitors.compilation import uncompiled
 from areal_callbacks.monitors.consumers import NAMES, hides_calls, is_transformers_model
 from areal_callbacks.monitors.forward_call import ForwardCall
 from areal_callbacks.monitors.lookups import find_embedded
@@ -64,15 +65,11 @@ def _read(call: ForwardCall, inputs: Mapping[str, Any], *, is_decoder: bool = Fa
 
 def _read_further(call: ForwardCall) -> list[Lengths]:
     """The other texts of a module of nobody's library."""
-    is_hidden = hides_calls(call.entry.module) and not is_transformers_model(_uncompiled(call.entry.module))
+    is_hidden = hides_calls(call.entry.module) and not is_transformers_model(uncompiled(call.entry.module))
     if not call.looked_up and not is_hidden:
         return []
     texts = find_named_texts(call.inputs) if is_hidden else find_texts(call.inputs, call.looked_up)
     return read_texts(call.inputs, texts, call.entry.config)[1:]
-
-
-def _uncompiled(module: nn.Module) -> nn.Module:
-    return module._modules.get("_orig_mod") or module
 
 
 def _read_lookups(call: ForwardCall, inputs: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -26,6 +26,7 @@ from areal_callbacks.monitors.throughput.training_spans import TrainingSpans
 from areal_callbacks.monitors.throughput.uncalled import UncalledModels
 from areal_callbacks.safety.door import attempt, guarded
 from areal_callbacks.safety.reporting import report_once
+from areal_callbacks.safety.text import tell_error
 
 _UNREAD = "a batch could not be read"
 
@@ -234,7 +235,7 @@ class ThroughputMonitor(TrainingSpans):
         try:
             flops = sequences.flops(self.estimator)
         except Exception as error:  # noqa: BLE001 - the estimator is the user's, perhaps
-            report_once("flops:estimator", f"the FLOPs estimator failed, FLOPs are left out: {error!r}")
+            report_once("flops:estimator", f"the FLOPs estimator failed, FLOPs are left out: {tell_error(error)}")
             self.estimator = None
             return None
         return None if flops is None else flops + (images if self._contributes_tokens else 0)

@@ -89,7 +89,7 @@ def _find_matrices(modules: Iterable[nn.Module]) -> Iterator[nn.Module]:
     for module in modules:
         if runs_compiled(module) or type(module).__name__ == "OptimizedModule":
             continue
-        weight = module._parameters.get("weight")
+        weight = dict(module.named_parameters(recurse=False)).get("weight")
         if weight is not None and weight.dim() == 2 and "Embedding" not in type(module).__name__:
             yield module
         yield from _find_matrices(module.children())
