@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
@@ -100,9 +100,12 @@ def _spread_value(hint: Any, value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    """In Python's own containers: Hydra hands over some of its own."""
     if isinstance(value, Section):
         return value.to_dict()
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if _is_list(value) else value
 
 
 class _Kind(NamedTuple):
@@ -159,7 +162,11 @@ def _is_positive_number(value: Any) -> bool:
 
 
 def _is_strings(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+    return _is_list(value) and all(isinstance(item, str) for item in value)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 def _keep(value: Any) -> Any:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import UserDict, UserList
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from areal_callbacks.config import (
@@ -227,6 +228,18 @@ def test_a_function_cannot_come_from_a_file(tmp_path: Path) -> None:
         MetricsConfig.from_yaml(write(tmp_path, "token_count_fn: len"))
 
 
+def test_containers_need_not_be_pythons_own() -> None:
+    """Hydra hands over mappings and sequences of its own classes."""
+    given = {"moe_balance": UserDict(extended=True), "include": UserList(["train_perf/*"])}
+    given["stats_logger"] = UserDict(wandb=UserDict(mode="offline", tags=UserList(["a"])))
+    config = MetricsConfig.make(UserDict(given), every=3)
+    assert config.moe_balance.extended
+    assert config.include == ("train_perf/*",)
+    told = config.to_dict()
+    assert json.loads(json.dumps(told)) == told
+    assert MetricsConfig.make(told) == config
+
+
 def test_layers_are_combined_in_order_and_null_is_a_value() -> None:
     layers = [
         Layer("lowest", {"every": 2, "output_dir": "a", "moe_balance": {"extended": True}}),
@@ -274,6 +287,7 @@ JSON_VALUES = st.recursive(
 KEYS = st.sampled_from(sorted(MetricsConfig().to_dict()))
 
 
+@settings(deadline=None)
 @given(st.dictionaries(KEYS, JSON_VALUES, max_size=4))
 def test_any_mapping_is_either_refused_by_name_or_makes_the_round_trip(values: dict[str, Any]) -> None:
     message = ""

@@ -22,7 +22,7 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
         *("lightning", "jsonargparse[signatures]"),
     ),
     "llamafactory": ("llamafactory",),
-    "swift": ("ms-swift",),
+    "swift": ("ms-swift", "msgspec"),
     "axolotl": ("axolotl>=0.19",),
     "oumi": ("oumi",),
     "setfit": ("setfit",),
