@@ -94,7 +94,6 @@ STACKS = (
     Stack("trl dpo", "trl", "hf", _trl("dpo", "preference")),
     Stack("trl grpo", "trl", "hf", _GRPO, variables={"TORCHDYNAMO_DISABLE": "1"}),
     Stack("trl grpo, of ms-swift", "trl", "swift", _GRPO, variables={"TORCHDYNAMO_DISABLE": "1"}),
-    Stack("trl sft, of LLaMA-Factory", "trl", "llamafactory", _trl("sft", "chat")),
     Stack("trl sft, packed", "trl", "hf", _trl("sft", "chat", "--packing --max_length 64 --attn_implementation eager")),
     Stack("trl sft", "trl", "hf", _trl("sft", "chat", "--num_processes 2"), variables=_CPU, processes=2),
     Stack(
