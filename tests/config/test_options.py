@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections import UserDict, UserList
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -226,18 +225,6 @@ def test_mistakes_in_constructors_are_found_at_once() -> None:
 def test_a_function_cannot_come_from_a_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"token_count_fn: expected a function \(in Python only\) or null, got 'len'"):
         MetricsConfig.from_yaml(write(tmp_path, "token_count_fn: len"))
-
-
-def test_containers_need_not_be_pythons_own() -> None:
-    """Hydra hands over mappings and sequences of its own classes."""
-    given = {"moe_balance": UserDict(extended=True), "include": UserList(["train_perf/*"])}
-    given["stats_logger"] = UserDict(wandb=UserDict(mode="offline", tags=UserList(["a"])))
-    config = MetricsConfig.make(UserDict(given), every=3)
-    assert config.moe_balance.extended
-    assert config.include == ("train_perf/*",)
-    told = config.to_dict()
-    assert json.loads(json.dumps(told)) == told
-    assert MetricsConfig.make(told) == config
 
 
 def test_layers_are_combined_in_order_and_null_is_a_value() -> None:
