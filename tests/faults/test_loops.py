@@ -250,17 +250,6 @@ def test_an_exception_that_cannot_be_printed(tmp_path, caplog):
     assert [message for message in caplog.messages if "<Unprintable>" in message] == caplog.messages[:1]
 
 
-@fault(Fault(LOOP, "the model is TorchScript", "it trains; time is measured"))
-def test_a_scripted_model(tmp_path, caplog):
-    model = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)))
-    with track(model, torch.optim.SGD(model.parameters(), 0.1), output_dir=str(tmp_path), report=False) as metrics:
-        with metrics.step():
-            model(torch.ones(2, 2)).sum().backward()
-        export = metrics.export(1)
-    assert export.metrics["train_perf/seconds"] > 0
-    assert not any("raised" in message for message in caplog.messages)
-
-
 @fault(Fault(LOOP, "values of the host that are no number, or too large for one", "they are left out of the row"))
 def test_host_values(tmp_path):
     with open_session(tmp_path) as session:
