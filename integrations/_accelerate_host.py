@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -76,13 +77,16 @@ def guests_of(accelerator: Accelerator, config: MetricsConfig, gives_step: Calla
     """What ``accelerator.log`` cannot carry, into its trackers, which are opened later and on the main process.
 
     Args:
-        accelerator: with the ``log_with`` that it was made with.
+        accelerator: with the ``log_with`` that it was made with; it is not kept.
         config: of the session.
         gives_step: the coming ``accelerator.log`` passes a step.
     """
+    reference = weakref.ref(accelerator)
 
     def find(name: str) -> Any:
-        return next((tracker.tracker for tracker in accelerator.trackers if tracker.name == name), None)
+        host = reference()
+        trackers = [] if host is None else host.trackers
+        return next((tracker.tracker for tracker in trackers if tracker.name == name), None)
 
     names = {str(getattr(kind, "value", getattr(kind, "name", kind))) for kind in accelerator.log_with}
     runs = [(name, HostRun(partial(find, name), passes_step=gives_step)) for name in TRACKERS if name in names]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ class AcceleratorRun:
     follows; moving a batch and zeroing gradients are added.
 
     Args:
-        accelerator: has prepared them.
+        accelerator: has prepared them, and is not kept.
         config: what to measure.
         steps: those of earlier runs of this accelerator.
 
@@ -44,7 +45,7 @@ class AcceleratorRun:
     """
 
     def __init__(self, accelerator: Accelerator, config: MetricsConfig, steps: int) -> None:
-        self._accelerator = accelerator
+        self._reference = weakref.ref(accelerator)
         self._gives_step = True
         self._patches = Patches("accelerate")
         config = config.for_split_sequences(size_of(accelerator, "sp"))
@@ -57,6 +58,10 @@ class AcceleratorRun:
         self._exports = StepExports(self.session, steps, files_only=not accelerator.log_with)
         self._sync = GradientSync(self._exports)
         include_batch_moves(self._patches, self.session.included, self._moves_for_training)
+
+    @property
+    def _accelerator(self) -> Any:
+        return self._reference()
 
     @property
     def steps(self) -> int:

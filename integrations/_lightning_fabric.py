@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,21 +26,21 @@ class FabricRun(Observer):
     """Measures what a Fabric trains and joins the rows of its ``log`` and ``log_dict`` calls.
 
     The span begins with a training forward and ends with the optimizer step; moving a batch and zeroing gradients are
-    added. Fabric has no events for these, so its methods are wrapped.
+    added. Fabric has no events for these, so its methods are wrapped. Neither it nor what it has set up is kept: when
+    the Fabric is freed, everything is undone.
 
     Args:
         fabric: has set up a model.
         config: of the session.
 
     Attributes:
-        fabric: as given.
         session: what measures.
     """
 
     family = "fabric"
 
     def __init__(self, fabric: Any, config: MetricsConfig) -> None:
-        self.fabric = fabric
+        self._reference = weakref.ref(fabric, lambda _: attempt("fabric:end", "a run could not end", self.detach))
         self.session = MetricsSession(
             config,
             output_dir=attempt("fabric:folder", "the loggers have no readable folder", _folder_of, fabric),
@@ -51,8 +52,13 @@ class FabricRun(Observer):
         self._exports = StepExports(self.session, files_only=not fabric.loggers)
         self._sync = GradientSync(self._exports)
         self._patches = Patches(self.family)
-        self._optimizers: list[Optimizer] = []
-        self._modules: list[nn.Module] = []
+        self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._modules: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+
+    @property
+    def fabric(self) -> Any:
+        """As given; None after its end."""
+        return self._reference()
 
     @guarded
     def start(self) -> None:
@@ -70,7 +76,7 @@ class FabricRun(Observer):
     def attach(self, module: nn.Module) -> None:
         """Fabric has set up a model."""
         topology = topology_of(self.fabric.strategy)
-        self._modules.append(module)
+        self._modules.add(module)
         self.session.attach(module, topology=topology, device=self.fabric.device, begin_with_forward=True)
         self.session.expect_optimizer()  # Fabric's first step names it, after the first reduction maybe
         self._sync.add(module)
@@ -82,7 +88,7 @@ class FabricRun(Observer):
         self._exports.finish()
         metrics = self._exports.metrics(step)
         self._patches.undo()
-        if metrics:
+        if metrics and self.fabric is not None:
             self.fabric.log_dict(metrics, step=step)
         self.detach()
 
@@ -94,8 +100,8 @@ class FabricRun(Observer):
         self._exports.close()
 
     def _around_step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Generator[None]:
-        if isinstance(optimizer, Optimizer) and all(optimizer is not known for known in self._optimizers):
-            self._optimizers.append(optimizer)
+        if isinstance(optimizer, Optimizer) and optimizer not in self._optimizers:
+            self._optimizers.add(optimizer)
             self.session.observe_optimizer(optimizer)
             # Fabric's wrapper of an optimizer calls the method of its class
             include_calls(self._patches, type(optimizer), "zero_grad", self.session.included, self._is_ours)
@@ -106,7 +112,7 @@ class FabricRun(Observer):
         return torch.is_grad_enabled() and any(module.training for module in self._modules)
 
     def _is_ours(self, optimizer: Any) -> bool:
-        return any(getattr(optimizer, "optimizer", optimizer) is known for known in self._optimizers)
+        return getattr(optimizer, "optimizer", optimizer) in self._optimizers
 
     def _around_backward(self, *args: Any, **kwargs: Any) -> Generator[None]:
         yield

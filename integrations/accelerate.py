@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Unpack
@@ -71,7 +72,7 @@ class AcceleratorMetrics(Observer):
     The ranks meet at every ``every``-th backward that synchronises gradients, and one process reduces at every
     ``every``-th optimizer step; what was reduced joins the next ``accelerator.log``, on
     whatever ranks and however rarely that is called. ``save_state`` keeps the totals beside the other states. After
-    ``free_memory`` a new training begins.
+    ``free_memory`` a new training begins. The accelerator is not kept: when it is freed, everything is undone.
 
     Args:
         accelerator: whose ``prepare``, ``backward``, ``log`` and ``end_training`` are wrapped.
@@ -85,7 +86,7 @@ class AcceleratorMetrics(Observer):
 
     def __init__(self, accelerator: Accelerator, config: MetricsConfig) -> None:
         self.config = config
-        self._accelerator: Any = accelerator  # None after the end
+        self._reference: weakref.ref[Accelerator] | None = weakref.ref(accelerator, lambda _: self.close())
         self._run: AcceleratorRun | None = None
         self._steps_before = 0
         self._waiting: list[Any] = []
@@ -107,6 +108,11 @@ class AcceleratorMetrics(Observer):
         self._adopt([*accelerator._models, *accelerator._optimizers])
 
     @property
+    def _accelerator(self) -> Any:
+        """None after the end."""
+        return None if self._reference is None else self._reference()
+
+    @property
     def session(self) -> MetricsSession | None:
         """What measures; None until an optimizer was prepared, and after the end."""
         return None if self._run is None else self._run.session
@@ -122,15 +128,16 @@ class AcceleratorMetrics(Observer):
     @guarded_entry
     def close(self) -> None:
         """Undo every wrap and hook without meeting the other ranks; a ``with`` block that ends well logs the tail."""
-        accelerator, self._accelerator = self._accelerator, None
-        if accelerator is None:
+        if self._reference is None:
             return
+        accelerator, self._reference = self._reference(), None
         self._patches.undo()
         for hook in self._state_hooks:
             hook.remove()
         self._state_hooks.clear()
         self._release()
-        vars(accelerator).pop(_ATTRIBUTE, None)
+        if accelerator is not None:
+            vars(accelerator).pop(_ATTRIBUTE, None)
 
     detach = close
 

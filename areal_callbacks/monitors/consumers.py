@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
@@ -23,19 +24,24 @@ NAMES: dict[Kind, frozenset[str]] = {
 
 
 class Entry(NamedTuple):
-    """A module whose calls are watched.
+    """A module whose calls are watched, and which this does not keep.
 
     Attributes:
-        module: as it is called.
+        reference: to what is called.
         names: of its positional parameters.
         consumes: what counts in its calls, unless a call inside them consumed it.
         config: the configuration that names its padding, its own or that of a model in it; of an embedding in it, else.
     """
 
-    module: nn.Module
+    reference: weakref.ref[nn.Module]
     names: tuple[str, ...]
     consumes: frozenset[Kind]
     config: Any = None
+
+    @property
+    def module(self) -> nn.Module:
+        """What is called; asked for while it lives."""
+        return cast("nn.Module", self.reference())
 
 
 def find_entries(root: nn.Module) -> list[Entry]:
@@ -57,7 +63,7 @@ def find_entries(root: nn.Module) -> list[Entry]:
 
 
 def _make_entry(module: nn.Module, consumes: frozenset[Kind]) -> Entry:
-    return Entry(module, positional_names(module), consumes, _find_padding(module))
+    return Entry(weakref.ref(module), positional_names(module), consumes, _find_padding(module))
 
 
 def _find_padding(module: nn.Module) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 import torch
@@ -49,13 +50,13 @@ class TrainingForward(Observer):
         self.at_end: list[Callable[[], None]] = []
         self._ignoring = False
         self._listener = listener
-        self._entries: dict[nn.Module, Entry] = {}
-        self._without_inputs: set[nn.Module] = set()
-        self._has_models: dict[nn.Module, bool] = {}
+        self._entries: MutableMapping[nn.Module, Entry] = weakref.WeakKeyDictionary()
+        self._without_inputs: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._has_models: MutableMapping[nn.Module, bool] = weakref.WeakKeyDictionary()
         self._call: ForwardCall | None = None
         self._outside = OutsideLookups()
         self._begun_outside: int | None = None
-        self._called: set[nn.Module] = set()
+        self._called: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._attachments = Attachments(self)
 
     @property
@@ -132,7 +133,7 @@ class TrainingForward(Observer):
             self._attachments.hook(module.register_forward_pre_hook, self._before_eager, with_kwargs=True)
             self._attachments.hook(module.register_forward_hook, self._after_eager, always_call=True)
             if type(module).__setattr__ is nn.Module.__setattr__:  # a wrapper hands attributes on to what it wraps
-                self._attachments.wrap(module, "compile", functools.partial(self._around_compile, module))
+                self._attachments.wrap(module, "compile", functools.partial(self._around_compile, entry))
         else:
             self._stay_outside(entry)
 
@@ -140,8 +141,9 @@ class TrainingForward(Observer):
         """``module.compile()`` traces the hooks, which are not called then."""
         self._wrap(entry, "_compiled_call_impl")
 
-    def _around_compile(self, module: nn.Module, /, *args: Any, **kwargs: Any) -> Generator[None]:
+    def _around_compile(self, entry: Entry, /, *args: Any, **kwargs: Any) -> Generator[None]:
         yield
+        module = entry.module
         if runs_compiled(module):
             config = self._entries[module].config
             self._entries[module] = find_entries(module)[0]._replace(config=config)
@@ -150,7 +152,7 @@ class TrainingForward(Observer):
     def attach_method(self, module: nn.Module, name: str) -> None:
         """Treat a call of ``module.<name>`` as a forward of the module, for hosts that do not use ``__call__``."""
         self._has_models[module] = _has_text(find_entries(module))
-        self._wrap(Entry(module, positional_names(module, name), frozenset()), name)
+        self._wrap(Entry(weakref.ref(module), positional_names(module, name), frozenset()), name)
 
     def ignore_calls(self, owner: object, name: str) -> None:
         """No forward inside a call of ``owner.<name>`` trains, whatever it looks like: a host tries out shapes, say."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import sys
 import weakref
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any, cast
 
 from areal_callbacks.safety.door import Around, Call, attempt, pass_through
+from areal_callbacks.safety.references import refer_weakly
 from areal_callbacks.safety.reporting import report_once
 from areal_callbacks.safety.text import tell_error
 
@@ -20,12 +22,15 @@ _ABSENT = object()
 class Patches:
     """Wraps methods and functions in place and puts everything back with :meth:`undo`.
 
-    What replaces a bound method is a bound method of the same object, and what replaces a function is a function, with
-    the name, signature and attributes of the original: whoever inspects it, binds it again (``__func__``) or wraps it
-    finds what was there before, and comes through the wrap. Deep copies and pickles of the owner have the original.
+    A method of one object is wrapped on the object's class, where the wrap finds its object again through a weak
+    reference: the object itself stays as it was, and is freed, copied and pickled as without us. Where the object has an
+    attribute of that name of its own, that is replaced: a bound method by one that is bound to the same object, a
+    function by a function. All have the name, signature and attributes of the original: whoever inspects it, binds it
+    again (``__func__``) or wraps it finds what was there before, and comes through the wrap. Deep copies and pickles of
+    the owner have the original.
 
     A replacement that other code has wrapped meanwhile cannot be taken out from below; it stays as a bare
-    pass-through to the original then.
+    pass-through to the original then. What is wrapped does not keep this object alive; its end undoes all wraps.
 
     Args:
         observer: whose wraps they are, for messages.
@@ -52,7 +57,8 @@ class Patches:
         Raises:
             AttributeError: the owner has no such attribute, or takes none.
         """
-        self._applied.append(_Wrap(owner, name, around, self._failed or functools.partial(self._report, name)))
+        failed = self._failed or functools.partial(_report, self._observer, name)
+        self._applied.append(_Wrap(owner, name, around, failed))
 
     def undo(self) -> None:
         """Restore every wrapped attribute, the last first. Calling it again does nothing."""
@@ -63,86 +69,142 @@ class Patches:
     def __len__(self) -> int:
         return len(self._applied)
 
-    def _report(self, name: str, error: BaseException) -> None:
-        problem = f"{self._observer} raised around {name}(), which it leaves alone from now on"
-        report_once(f"{self._observer}:{name}", f"{problem}: {tell_error(error)}")
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.undo()
 
 
-_WRAPS: weakref.WeakKeyDictionary[Callable[..., Any], weakref.ref[_Wrap]] = weakref.WeakKeyDictionary()
+def _report(observer: str, name: str, error: BaseException) -> None:
+    problem = f"{observer} raised around {name}(), which it leaves alone from now on"
+    report_once(f"{observer}:{name}", f"{problem}: {tell_error(error)}")
 
 
 class _Wrap:
-    """One replaced attribute."""
+    """One replaced attribute, as whoever replaced it knows it; what replaces it knows :class:`_Layer`."""
 
     def __init__(self, owner: object, name: str, around: Around, failed: Callable[[BaseException], None]) -> None:
-        self._owner: object = owner
-        self._bound_to: object = None
-        self._name = name
-        self._previous = vars(owner).get(name, _ABSENT)
-        self._around: Around | None = around
+        self.around: Around | None = around
         self._failed = failed
-        self._replacement: Any = self._make(owner, name)
-        setattr(owner, name, self._replacement)
+        self._name = name
+        original = getattr(owner, name)
+        is_of_class = _is_of_class(owner, name, original)
+        place = type(owner) if is_of_class else owner
+        layer = _Layer(self, place, name)
+        self._place, self._layer = refer_weakly(place), weakref.ref(layer)
+        setattr(place, name, layer.replace_for_one(original) if is_of_class else layer.replace(original))
 
     def undo(self) -> None:
-        owner, replacement, previous = self._owner, self._replacement, self._previous
-        self._owner = self._bound_to = self._around = self._replacement = None
-        if vars(owner).get(self._name) is not replacement:
+        place, layer = self._place(), self._layer()
+        self.around = None
+        if place is None or layer is None:
             return
-        while (below := _wrap_of(previous)) is not None and below._around is None:
-            previous = below._previous
-        if previous is _ABSENT:
-            delattr(owner, self._name)
-        else:
-            setattr(owner, self._name, previous)
+        above, found = None, _layer_of(vars(place).get(self._name))
+        while found is not None and found is not layer:
+            above, found = found, _layer_of(found.previous)
+        if found is not None:
+            layer.take_out(place, self._name, above)
 
-    def _make(self, owner: object, name: str) -> Any:
-        inner = inspect.getattr_static(owner, name, None) if isinstance(owner, type) else None
+    def fail(self, error: BaseException) -> None:
+        self.around = None
+        self._failed(error)
+
+
+_LAYERS: weakref.WeakKeyDictionary[Callable[..., Any], weakref.ref[_Layer]] = weakref.WeakKeyDictionary()
+
+
+class _Layer:
+    """What stands between a replacement and the original; the replacement alone keeps it.
+
+    Attributes:
+        previous: what the place, an object, a class or a module, had of its own before.
+        below: the function that is called next.
+    """
+
+    def __init__(self, wrap: _Wrap, place: object, name: str) -> None:
+        self.previous = vars(place).get(name, _ABSENT)
+        self.below: Callable[..., Any]
+        self._wrap, self._place, self._name = weakref.ref(wrap), refer_weakly(place), name
+
+    def replace_for_one(self, original: MethodType) -> Callable[..., Any]:
+        """What replaces the function of a class, whose calls by one instance are wrapped."""
+        return self._resemble(original.__func__, self._method(original))
+
+    def replace(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """What replaces an attribute of the place, whoever calls it."""
+        place = self._place()
+        inner = inspect.getattr_static(place, self._name, None) if isinstance(place, type) else None
         if isinstance(inner, staticmethod | classmethod):
-            function = _make_resemble(inner.__func__, self._function(inner.__func__))
-            return type(inner)(self._register(function))
-        return self._replace(getattr(owner, name))
-
-    def _replace(self, original: Callable[..., Any]) -> Callable[..., Any]:
+            return type(inner)(self._resemble(inner.__func__, self._function()))
         if not isinstance(original, MethodType):
-            return self._register(_make_resemble(original, _of_kind(original, self._function(original))))
-        self._bound_to = original.__self__
-        inner = original.__func__
-        method = self._register(_make_resemble(inner, _of_kind(inner, self._method(inner))))
+            return self._resemble(original, self._function())
+        method = self._resemble(original.__func__, self._method(original))
         method.__name__ = self._name  # a bound method is pickled by name
         return MethodType(method, original.__self__)
 
-    def _register(self, function: FunctionType) -> FunctionType:
-        _WRAPS[function] = weakref.ref(self)
-        return function
+    def take_out(self, place: object, name: str, above: _Layer | None) -> None:
+        """Go on without this one: the layer above it calls what is below it; of the topmost one nothing is left."""
+        previous = self.previous
+        while (lower := _layer_of(previous)) is not None and lower._is_bare:
+            previous = lower.previous
+        if above is not None:
+            above.previous, above.below = self.previous, self.below
+        elif previous is _ABSENT:
+            delattr(place, name)
+        else:
+            setattr(place, name, previous)
 
-    def _method(self, original: Callable[..., Any]) -> FunctionType:
+    @property
+    def _is_bare(self) -> bool:
+        wrap = self._wrap()
+        return wrap is None or wrap.around is None
+
+    def _resemble(self, original: Callable[..., Any], function: FunctionType) -> FunctionType:
+        self.below = original
+        replacement = _make_resemble(original, _of_kind(original, function))
+        _LAYERS[replacement] = weakref.ref(self)
+        return replacement
+
+    def _method(self, original: MethodType) -> FunctionType:
+        mine = refer_weakly(original.__self__)
+
         def method(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
-            if owner is not self._bound_to:  # a copy of the owner, or after the end
-                return original(owner, *args, **kwargs)
-            return self._call(functools.partial(original, owner), args, kwargs)
+            if owner is not mine():  # another instance of the class, or a copy of the owner
+                return self._find_for(owner)(*args, **kwargs)
+            return self._call(functools.partial(self.below, owner), args, kwargs)
 
         return cast("FunctionType", method)
 
-    def _function(self, original: Callable[..., Any]) -> FunctionType:
+    def _find_for(self, other: Any) -> Callable[..., Any]:
+        """What another instance inherits may have been replaced since."""
+        place = self._place()
+        if isinstance(place, type) and self.previous is _ABSENT:
+            return cast("Callable[..., Any]", getattr(super(place, other), self._name))
+        return functools.partial(self.below, other)
+
+    def _function(self) -> FunctionType:
         def function(*args: Any, **kwargs: Any) -> Any:
-            return self._call(original, args, kwargs)
+            return self._call(self.below, args, kwargs)
 
         return cast("FunctionType", function)
 
     def _call(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._around is None:
+        wrap = self._wrap()
+        if wrap is None or wrap.around is None:
             return original(*args, **kwargs)
-        return pass_through(self._around, original, Call(args, kwargs), self._fail)
-
-    def _fail(self, error: BaseException) -> None:
-        self._around = None
-        self._failed(error)
+        return pass_through(wrap.around, original, Call(args, kwargs), wrap.fail)
 
 
-def _wrap_of(value: Any) -> _Wrap | None:
+def _is_of_class(owner: object, name: str, original: Any) -> bool:
+    """The method of an object is what its class has under that name."""
+    if isinstance(owner, type) or name in vars(owner) or not isinstance(original, MethodType):
+        return False
+    function = inspect.getattr_static(type(owner), name, None)
+    return original.__self__ is owner and function is original.__func__ and type(owner).__weakrefoffset__ != 0
+
+
+def _layer_of(value: Any) -> _Layer | None:
     function = getattr(value, "__func__", value)
-    found = _WRAPS.get(function) if isinstance(function, FunctionType) else None
+    found = _LAYERS.get(function) if isinstance(function, FunctionType) else None
     return None if found is None else found()
 
 

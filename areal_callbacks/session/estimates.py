@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 
 import torch
@@ -51,8 +52,8 @@ class Estimates(Observer):
         configured = options.peak_flops if options.enabled else None
         self.peak_flops = None if configured is None else configured * self.devices
         self._options = options
-        self._parts = list(parts)
-        self._others: set[nn.Module] = set()
+        self._parts = weakref.WeakSet(parts)
+        self._others: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._forward = forward
         self._began = False
         is_wanted = self.found.estimator is not None and self.peak_flops is None
@@ -101,7 +102,7 @@ class Estimates(Observer):
             return full
         self._skip_tower(read_field(model.config, "vision_config"))
         problem = _COUNTED_IN_FULL % "the layers of the model cannot be told apart"
-        whole, name = self._parts[0], model.class_name
+        (whole,), name = self._parts, model.class_name
         found = attempt("flops:frozen", problem, skip_frozen, whole, model.config, full, model_class=name)
         if found is None:
             report_once("flops:frozen", problem)

@@ -49,12 +49,16 @@ SUITES = {
         ),
         ("-c", os.devnull, "--rootdir", "."),  # it has no settings, and lies below ours
     ),
-    # Those with several processes hang or time out on a small machine, also without us.
+    # In the order of what a callback may disturb; those with several processes hang or time out on a small machine, also
+    # without us.
     "lightning": Suite(
         ("pytorch-lightning", "lightning"),
         (
-            *(f"tests/tests_pytorch/{name}" for name in ("loops", "checkpointing", "trainer/optimization")),
-            *(f"tests/tests_pytorch/models/test_{name}.py" for name in ("hooks", "restore", "cpu", "torchscript")),
+            *(f"tests/tests_fabric/test_{name}.py" for name in ("fabric", "wrappers")),
+            *(
+                f"tests/tests_pytorch/strategies/test_{name}.py"
+                for name in ("common", "custom_strategy", "single_device")
+            ),
             *(
                 f"tests/tests_pytorch/callbacks/test_{name}.py"
                 for name in (
@@ -62,7 +66,9 @@ SUITES = {
                     *("callback_hook_outputs", "gradient_accumulation_scheduler", "throughput_monitor"),
                 )
             ),
-            *(f"tests/tests_fabric/test_{name}.py" for name in ("fabric", "wrappers")),
+            *(f"tests/tests_pytorch/{name}" for name in ("loops", "checkpointing", "trainer/optimization")),
+            *(f"tests/tests_pytorch/models/test_{name}.py" for name in ("hooks", "restore", "cpu", "torchscript")),
+            *(f"tests/tests_fabric/strategies/test_{name}.py" for name in ("strategy", "single_device", "registry")),
         ),
         (
             *("-k", "not ddp and not spawn and not fork and not deepspeed and not multi_cpu and not legacy"),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import gc
 import pickle
 import types
+import weakref
 
 import pytest
 import torch
@@ -163,3 +166,103 @@ def test_wraps_that_end_out_of_order_leave_nothing_behind(host):
     for owner in owners:
         owner.undo()
     assert "step" not in vars(host)
+
+
+class Other(Host):
+    """Inherits what is wrapped."""
+
+
+def test_a_wrapped_object_is_left_as_it_was_and_freed_by_its_count():
+    host, patches = Host(), Patches("test")
+    before, reference = dict(vars(host)), weakref.ref(host)
+    gc.disable()
+    try:
+        patches.wrap(host, "step", doubled)
+        assert vars(host) == before
+        assert host.step(3) == 6
+        del host
+        assert reference() is None
+    finally:
+        gc.enable()
+    patches.undo()
+    assert Host().step(3) == 3
+
+
+def test_a_wrap_of_one_object_leaves_others_of_its_class_alone():
+    mine, same, heir = Host(), Host(), Other()
+    patches = Patches("test")
+    patches.wrap(mine, "step", doubled)
+    assert [each.step(1) for each in (mine, same, heir)] == [2, 1, 1]
+    patches.wrap(heir, "step", plus_one)
+    assert [each.step(1) for each in (mine, same, heir, Other())] == [2, 1, 2, 1]
+    patches.undo()
+    assert "step" not in vars(Other)
+
+
+def test_others_of_a_class_see_what_replaces_an_inherited_method(monkeypatch):
+    mine, other = Other(), Other()
+    patches = Patches("test")
+    patches.wrap(mine, "step", doubled)
+    monkeypatch.setattr(Host, "step", lambda self, value: 10 * value)
+    assert (mine.step(1), other.step(1)) == (2, 10)
+    patches.undo()
+    assert mine.step(1) == 10
+
+
+def test_a_call_of_the_parents_method_is_not_wrapped_twice():
+    class Heir(Host):
+        def step(self, value, *, add=0):
+            return super().step(value, add=add) + 100
+
+    mine, base = Heir(), Host()
+    patches = Patches("test")
+    patches.wrap(mine, "step", doubled)
+    patches.wrap(base, "step", plus_one)
+    assert (mine.step(1), base.step(1), Host.step(base, 1)) == (202, 2, 2)
+    patches.undo()
+
+
+def test_the_end_of_what_wraps_undoes_its_wraps():
+    module, host = types.ModuleType("m"), Host()
+    module.f = original = lambda: 1
+    before = dict(vars(Host))
+    for _ in range(3):
+        patches = Patches("test")
+        patches.wrap(module, "f", doubled)
+        patches.wrap(host, "step", doubled)
+        patches.wrap(host, "own", doubled)
+        assert (module.f(), host.step(1), host.own(1)) == (2, 2, 2)
+        del patches
+        assert (module.f, host.step(1), host.own(1)) == (original, 1, 1)
+    assert dict(vars(Host)) == before
+
+
+@pytest.mark.parametrize("oldest", [0, -1])
+def test_a_thousand_objects_leave_their_class_as_it_was(oldest):
+    """Three at a time; many more would make calls too deep if any of those that ended stayed."""
+    before, owners = vars(Host)["step"], []
+    hosts = [Host() for _ in range(2000)]
+    for host in hosts:
+        owners.append(Patches("test"))
+        owners[-1].wrap(host, "step", doubled)
+        assert host.step(1) == 2
+        if len(owners) > 2:
+            owners.pop(oldest).undo()
+    while owners:
+        owners.pop(0).undo()
+    assert vars(Host)["step"] is before
+
+
+def test_objects_without_a_hash_can_be_wrapped():
+    @dataclasses.dataclass
+    class Settings:
+        depth: int = 1
+
+        def double(self):
+            return self.depth
+
+    mine, other = Settings(), Settings()
+    patches = Patches("test")
+    patches.wrap(mine, "double", doubled)
+    assert (mine.double(), other.double()) == (2, 1)
+    patches.undo()

@@ -46,11 +46,12 @@ def steps() -> Steps:
 
 
 @pytest.fixture
-def host(steps: Steps) -> Host:
+def host(steps: Steps) -> typing.Iterator[Host]:
     host, patches = Host(), Patches("test")
     patches.wrap(host, "training_step", steps.around)
     patches.wrap(host, "decorated", steps.around)
-    return host
+    yield host
+    patches.undo()
 
 
 def first_link(function: object) -> object:

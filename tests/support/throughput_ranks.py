@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ from areal_callbacks.monitors.consumers import Entry
 from areal_callbacks.monitors.forward_call import ForwardCall
 from areal_callbacks.monitors.throughput.monitor import ThroughputMonitor
 from areal_callbacks.monitors.throughput.timer import WallTimer
+
+_MODULE = nn.Identity()
 
 
 class Rank:
@@ -48,7 +51,7 @@ class Rank:
 
 
 def forward_call(*args: Any, **kwargs: Any) -> ForwardCall:
-    return ForwardCall(Entry(nn.Identity(), (), frozenset()), None, args, kwargs, trains=True)
+    return ForwardCall(Entry(weakref.ref(_MODULE), (), frozenset()), None, args, kwargs, trains=True)
 
 
 def export(*ranks: Rank) -> dict[str, float]:

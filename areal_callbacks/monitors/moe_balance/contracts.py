@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeGuard, cast
 
@@ -36,14 +37,14 @@ class Contract(NamedTuple):
         read: finds the choice, in a few Python steps and without waiting for the device.
         of: what ``read`` is given: the module's output, or its positional arguments.
         experts: the number of routed experts, for routers without an attribute that holds it.
-        given_to: modules, one for each expert, of which one call shows whether ``read`` is right.
+        given_to: references to modules, one for each expert, of which one call shows whether ``read`` is right.
     """
 
     name: str
     read: Read
     of: str = "output"
     experts: Experts | None = None
-    given_to: tuple[nn.Module, ...] = ()
+    given_to: tuple[weakref.ref[nn.Module], ...] = ()
 
 
 def local(value: Tensor | None) -> Tensor | None:

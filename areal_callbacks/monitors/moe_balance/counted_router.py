@@ -38,6 +38,7 @@ class CountedRouter(Observer):
 
     Attributes:
         router: as given.
+        kind: the class of its module.
         holds_last: its buffer holds the counts of the last forward, as has shown.
     """
 
@@ -54,6 +55,7 @@ class CountedRouter(Observer):
         block: Block,
     ) -> None:
         self.router = router
+        self.kind = type(router.module)
         self.holds_last = False
         self.row = Row(block, self.fail)
         self._forward, self._switch, self._choices = forward, switch, choices
@@ -98,7 +100,7 @@ class CountedRouter(Observer):
         if torch.compiler.is_compiling() or is_captured():
             return  # a message would break the graph; an export tells that nothing was counted
         self.failed = True
-        router, kind = self.router, type(self.router.module).__name__
+        router, kind = self.router, self.kind.__name__
         report_once(
             f"moe_balance:unreadable:{kind}", f"no moe_balance of {router.name} ({kind}): {tell_error(error)}; {HINT}"
         )
@@ -106,7 +108,7 @@ class CountedRouter(Observer):
     def report_out_of_range(self, cells: Tensor) -> None:
         """Say once for its class if it chose an expert that it does not have; cells are int64 ``[experts + 2]``."""
         if int(cells[-1]):
-            kind = type(self.router.module).__name__
+            kind = self.kind.__name__
             report_once(
                 f"moe_balance:range:{kind}",
                 f"{kind} chose experts beyond its {self.router.experts}: those assignments are left out of moe_balance",

@@ -6,6 +6,7 @@ first call of each block the top-k is compared with the rows that its experts ar
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -47,7 +48,7 @@ def find_gates(model: nn.Module) -> Iterator[Gate]:
             gate = read_attribute(block, own)
             if top_k and isinstance(experts, nn.ModuleList) and _chooses_among(gate, len(experts)):
                 read = partial(_read_top_k, top_k)
-                contract = Contract(NAME, read, experts=len(experts), given_to=tuple(experts))
+                contract = Contract(NAME, read, experts=len(experts), given_to=tuple(map(weakref.ref, experts)))
                 yield Gate(f"{block_name}{own}", gate, contract, block_name)
 
 
@@ -75,7 +76,8 @@ class GateCheck(Observer):
         self._chosen: Tensor | None = None
         self._attachments = Attachments(self)
         self._attachments.hook(gate.register_forward_hook, self._note_choice)
-        for number, expert in enumerate(contract.given_to):
+        for number, reference in enumerate(contract.given_to):
+            expert = cast("nn.Module", reference())
             self._attachments.hook(expert.register_forward_pre_hook, partial(self._note_rows, number))
 
     def differs(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -70,7 +71,7 @@ class MoEBalanceMonitor(Observer):
         self._blocks: dict[int, Block] = {}
         self._counted: list[CountedRouter] = []
         self._forwards = 0
-        self._models: list[nn.Module] = []
+        self._models: list[weakref.ref[nn.Module]] = []  # in their order
         self._uncalled = UncalledRouters()
 
     def attach(self, models: Iterable[nn.Module], device: torch.device) -> bool:
@@ -79,16 +80,19 @@ class MoEBalanceMonitor(Observer):
         One message names routers that cannot be counted.
         """
         models = list(models)
-        self._models += models
+        self._models += map(weakref.ref, models)
         _report_uncounted(models)
         hooked = {id(router.module) for router in self.routers}
-        for router in find_routers(self._models):
+        for router in find_routers(self._living()):
             if id(router.module) not in hooked:
                 self._counted.append(self._hook(router, device))
         if self._counted and self._choices.end_forward not in self._forward.at_end:
             self._forward.at_end.append(self._choices.end_forward)
         self._forwards = self._forward.forwards
         return bool(self._counted)
+
+    def _living(self) -> list[nn.Module]:
+        return [model for reference in self._models if (model := reference()) is not None]
 
     def _hook(self, router: Router, device: torch.device) -> CountedRouter:
         block = self._blocks.setdefault(router.experts, Block(router.experts))
@@ -123,7 +127,7 @@ class MoEBalanceMonitor(Observer):
                 sums[name] = _add_counts(sums[name], loads) if name in sums else loads.clone()
         forwards, self._forwards = self._forward.forwards - self._forwards, self._forward.forwards
         if forwards:
-            self._uncalled.report(chosen, self._models)
+            self._uncalled.report(chosen, self._living())
         return Records(sums=sums, maxima={_FORWARDS: torch.tensor([forwards], dtype=torch.float64, device="cpu")})
 
     def _take(self) -> list[tuple[CountedRouter, Tensor]]:
@@ -136,9 +140,9 @@ class MoEBalanceMonitor(Observer):
         for counted, cells in parts:
             cells[0] += rows[counted.row.block][counted.row.number]
         chosen = [(counted, counted.choose(cells)) for counted, cells in parts]
-        holding = {type(counted.router.module) for counted in self._counted if counted.holds_last}
+        holding = {counted.kind for counted in self._counted if counted.holds_last}
         for index, (counted, cells) in enumerate(parts):  # what one module of a class shows holds for the others
-            if not counted.holds_last and type(counted.router.module) in holding and len(cells) > 1:
+            if not counted.holds_last and counted.kind in holding and len(cells) > 1:
                 counted.holds_last = True
                 chosen[index] = (counted, counted.choose(cells))
         return chosen

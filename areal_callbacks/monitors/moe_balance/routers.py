@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -30,11 +32,11 @@ _NAMED_TOP_K = re.compile(r"Top(\d+)")
 
 @dataclass(frozen=True)
 class Router:
-    """One recognised router.
+    """One recognised router, which this does not keep.
 
     Attributes:
         name: of its module.
-        module: what is hooked: the router itself, or the experts that it feeds.
+        reference: to what is hooked: the router itself, or the experts that it feeds.
         contract: how it tells what it chose.
         layer: global zero-based decoder layer.
         stack: the stack of layers it belongs to; empty for the main decoder.
@@ -43,12 +45,17 @@ class Router:
     """
 
     name: str
-    module: nn.Module
+    reference: weakref.ref[nn.Module]
     contract: Contract
     layer: int
     stack: str
     experts: int
     top_k: int | None
+
+    @property
+    def module(self) -> nn.Module:
+        """What is hooked; asked for while it lives."""
+        return cast("nn.Module", self.reference())
 
 
 def find_routers(model: nn.Module | Sequence[nn.Module]) -> list[Router]:
@@ -70,7 +77,7 @@ def find_routers(model: nn.Module | Sequence[nn.Module]) -> list[Router]:
                 continue
             seen.add(id(module))
             top_k = _top_k(module) or _top_k(modules[name.rpartition(".")[0]])
-            router = Router(name, module, contract, place.layer, place.stack, experts, top_k)
+            router = Router(name, weakref.ref(module), contract, place.layer, place.stack, experts, top_k)
             found.append((number, place.path, router))
     return _tell_apart(found)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
@@ -41,7 +42,7 @@ class ProductFormat(Observer):
     def __init__(self, parts: Sequence[nn.Module], device: torch.device, forward: TrainingForward) -> None:
         self._device = device
         self._forward = forward
-        self._parts = list(parts)
+        self._parts = weakref.WeakSet(parts)
         self._weights: Counter[str] = Counter()
         self._autocast: str | None = None
         self._attachments = Attachments(self)

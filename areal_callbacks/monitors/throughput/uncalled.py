@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import MutableMapping
+
 from torch import nn
 
 from areal_callbacks.monitors.forward_call import ForwardCall
@@ -13,7 +16,7 @@ class UncalledModels:
     """Keeps what was embedded for each of them, until it is called after all, or the interval ends."""
 
     def __init__(self) -> None:
-        self._counts: dict[nn.Module, SequenceCounts] = {}
+        self._counts: MutableMapping[nn.Module, SequenceCounts] = weakref.WeakKeyDictionary()
 
     @property
     def is_empty(self) -> bool:
@@ -32,7 +35,8 @@ class UncalledModels:
 
     def join(self, sequences: SequenceCounts) -> bool:
         """Add all to these, and start over; whether there was any. Copies from the device."""
-        counts, self._counts = self._counts, {}
-        for each in counts.values():
+        counts = list(self._counts.values())
+        self._counts.clear()
+        for each in counts:
             sequences.join(each)
         return bool(counts)
