@@ -23,11 +23,10 @@ class Patches:
     """Wraps methods and functions in place and puts everything back with :meth:`undo`.
 
     A method of one object is wrapped on the object's class, where the wrap finds its object again through a weak
-    reference: the object itself stays as it was, and is freed, copied and pickled as without us. Where the object has an
-    attribute of that name of its own, that is replaced: a bound method by one that is bound to the same object, a
-    function by a function. All have the name, signature and attributes of the original: whoever inspects it, binds it
-    again (``__func__``) or wraps it finds what was there before, and comes through the wrap. Deep copies and pickles of
-    the owner have the original.
+    reference: the object itself stays as it was, and is freed, copied and pickled as without us. An attribute of that
+    name of its own is replaced: a bound method by one that is bound to the same object, a function by a function. All
+    have the name, signature and attributes of the original: whoever inspects it, binds it again (``__func__``) or wraps
+    it finds what was there before, and comes through the wrap. Deep copies and pickles of the owner have the original.
 
     A replacement that other code has wrapped meanwhile cannot be taken out from below; it stays as a bare
     pass-through to the original then. What is wrapped does not keep this object alive; its end undoes all wraps.
@@ -129,7 +128,7 @@ class _Layer:
         """What replaces the function of a class, whose calls by one instance are wrapped."""
         return self._resemble(original.__func__, self._method(original))
 
-    def replace(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def replace(self, original: Callable[..., Any]) -> object:
         """What replaces an attribute of the place, whoever calls it."""
         place = self._place()
         inner = inspect.getattr_static(place, self._name, None) if isinstance(place, type) else None

@@ -49,8 +49,7 @@ SUITES = {
         ),
         ("-c", os.devnull, "--rootdir", "."),  # it has no settings, and lies below ours
     ),
-    # In the order of what a callback may disturb; those with several processes hang or time out on a small machine, also
-    # without us.
+    # What a callback may disturb most comes first. Tests of several processes hang on a small machine, also without us.
     "lightning": Suite(
         ("pytorch-lightning", "lightning"),
         (

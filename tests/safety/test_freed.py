@@ -22,7 +22,7 @@ Kept = tuple[Any, dict[str, Any]]
 """What a user keeps of ours, and weak references to objects of the host."""
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """Raised by a callback after a step."""
 
 
@@ -101,13 +101,13 @@ def transformers(folder: str, measure: bool, ends: bool) -> Kept:
     class Last(TrainerCallback):
         def on_step_end(self, *args: Any, **kwargs: Any) -> None:
             if not ends:
-                raise Stopped
+                raise StoppedError
 
     callback = AReaLMetricsCallback(report=False)
     model = moe_model()
     callbacks = [*([callback] if measure else []), Last()]
     trainer = make_trainer(folder, model=model, callbacks=callbacks, max_steps=2)
-    with suppress(Stopped):
+    with suppress(StoppedError):
         trainer.train()
     return callback, watch(model=model, trainer=trainer, optimizer=trainer.optimizer, accelerator=trainer.accelerator)
 
@@ -121,7 +121,7 @@ def lightning(folder: str, measure: bool, ends: bool) -> Kept:
     class Last(pl.Callback):
         def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
             if not ends:
-                raise Stopped
+                raise StoppedError
 
     callback = AReaLMetricsCallback(report=False) if measure else pl.Callback()  # each is given the module's ``log``
     module = Module()
@@ -129,7 +129,7 @@ def lightning(folder: str, measure: bool, ends: bool) -> Kept:
         default_root_dir=folder, accelerator="cpu", devices=1, max_steps=2, logger=False, enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False, callbacks=[callback, Last()],
     )  # fmt: skip
-    with suppress(Stopped):
+    with suppress(StoppedError):
         trainer.fit(module, loader())
     return callback, watch(model=module.model, module=module, trainer=trainer)
 
