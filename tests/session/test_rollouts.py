@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from support.sessions import batch, open_session
+from support.wraps import find_wraps
 from torch import nn
 
 SECONDS = 0.3
@@ -56,7 +57,7 @@ def test_generation_in_a_step_is_a_rollout(tmp_path: Path) -> None:
         model.generate(ids)  # outside a step
         assert "timeperf/rollout" not in session.export(2).metrics
     assert model.generate == plain
-    assert "generate" not in vars(model.inner)
+    assert "generate" not in find_wraps(model.inner)
 
 
 def test_a_generation_that_raises_leaves_the_step_open(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from lightning.pytorch import Callback
 from support.readback import messages
 from support.tiny_lightning import ROWS, TRUSTING, Module, csv_rows, loader, tokens, trainer
 from support.tiny_trainer import Sequences
+from support.wraps import find_wraps
 
 from areal_callbacks.integrations.lightning import AReaLMetricsCallback
 
@@ -133,7 +134,7 @@ def test_nothing_is_left_behind(error, tmp_path):
     assert callback.session is None
     after = hooks_of(module)
     assert after[0] == before[0]
-    assert "training_step" not in vars(module)
+    assert not find_wraps(module)
 
 
 def test_errors_in_the_arguments_are_raised_at_once():

@@ -19,6 +19,7 @@ from support.tiny_trainer import (
     router_modules,
     total_loads,
 )
+from support.wraps import find_wraps
 from torch import nn
 from transformers import Trainer, TrainerCallback
 from transformers.integrations import integration_utils
@@ -43,6 +44,7 @@ def footprint(trainer: Trainer) -> dict[str, Any]:
     }
     owners = [trainer, trainer.callback_handler, *trainer.callback_handler.callbacks, *trainer.model.modules()]
     shadowed = [(type(owner).__name__, name) for owner in owners for name in vars(owner) if _is_method(owner, name)]
+    shadowed += sorted({(type(owner).__name__, name) for owner in owners for name in find_wraps(owner)})
     optimizer = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
     steps = [] if optimizer is None else [*optimizer._optimizer_step_pre_hooks, *optimizer._optimizer_step_post_hooks]
     return {"hooks": hooks, "shadowed": shadowed, "steps": steps, "rewrite_logs": integration_utils.rewrite_logs}

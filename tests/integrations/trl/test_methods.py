@@ -56,11 +56,12 @@ def test_a_method_that_the_release_does_not_have_is_none_of_its_own() -> None:
     ],
 )
 def test_what_is_wrapped(cls: type, wrapped: set[str], caplog: pytest.LogCaptureFixture) -> None:
-    trainer, patches = made(cls), Patches("test")
+    trainer, patches, before = made(cls), Patches("test"), dict(vars(cls))
     with MetricsSession(report=False) as session:
         _trl_policy.observe(trainer, session, patches)
-        assert set(vars(trainer)) == wrapped
+        assert {name for name, method in vars(cls).items() if method is not before.get(name)} == wrapped
         patches.undo()
+    assert dict(vars(cls)) == before
     expected = [] if cls is SameParameters else [f"{__name__}.OtherParameters has methods or batches of its own kind"]
     assert [message.partition(" (")[0] for message in messages(caplog)] == expected
 
