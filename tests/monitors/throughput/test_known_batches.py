@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,8 @@ from areal_callbacks.monitors.throughput import known_batches
 from areal_callbacks.monitors.throughput.known_batches import KnownBatches
 from areal_callbacks.monitors.throughput.sequences import SequenceCounts
 
-OUTER, INNER = (Entry(nn.Identity(), (), frozenset()) for _ in range(2))
+MODULES = [nn.Identity(), nn.Identity()]
+OUTER, INNER = (Entry(weakref.ref(module), (), frozenset()) for module in MODULES)
 WIDTH = 6
 
 
@@ -125,7 +127,7 @@ def test_a_mask_for_a_prefix_too_is_read_each_time() -> None:
 
 def test_a_number_of_padding_that_is_set_later_counts() -> None:
     counts, config = SequenceCounts(), type("Config", (), {"pad_token_id": None})()
-    known, entry = KnownBatches(), Entry(nn.Identity(), (), frozenset(), config)
+    known, entry = KnownBatches(), Entry(weakref.ref(MODULES[0]), (), frozenset(), config)
     tokens = torch.tensor([[5, 6, 0, 0]])
     for number in (None, 0):
         config.pad_token_id = number
