@@ -23,7 +23,7 @@ ARTEFACTS = HERE / "artefacts.txt"
 
 
 def main() -> int:
-    """The exit code: 1 if a difference is real, 2 if there is nothing to run."""
+    """The exit code: 1 if a difference is real or a host was not compared, 2 if there is nothing to run."""
     arguments = parse_arguments()
     checkouts = dict(find_checkouts(arguments.accelerate, arguments.peers))
     if not checkouts:
@@ -36,7 +36,7 @@ def main() -> int:
     if arguments.result is not None:
         with arguments.result.open("a", encoding="utf-8") as file:
             file.write(text + "\n")
-    return int(any("DIFFERS" in line for line in lines))
+    return int(any("DIFFERS" in line or line.endswith("; 0 in both") for line in lines))
 
 
 def parse_arguments() -> argparse.Namespace:
