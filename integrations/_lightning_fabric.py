@@ -40,7 +40,7 @@ class FabricRun(Observer):
     family = "fabric"
 
     def __init__(self, fabric: Any, config: MetricsConfig) -> None:
-        self._reference = weakref.ref(fabric, lambda _: attempt("fabric:end", "a run could not end", self.detach))
+        self._reference = weakref.ref(fabric, lambda _: self._end())
         self.session = MetricsSession(
             config,
             output_dir=attempt("fabric:folder", "the loggers have no readable folder", _folder_of, fabric),
@@ -90,6 +90,11 @@ class FabricRun(Observer):
         self._patches.undo()
         if metrics and self.fabric is not None:
             self.fabric.log_dict(metrics, step=step)
+        self.detach()
+
+    @guarded
+    def _end(self) -> None:
+        """There is no Fabric any more."""
         self.detach()
 
     def detach(self) -> None:
