@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NoReturn
 
@@ -48,7 +49,8 @@ def end_like(code: int) -> NoReturn:
         resource.setrlimit(
             resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1])
         )  # it has left its own
-        signal.signal(-code, signal.SIG_DFL)
+        with suppress(OSError):  # SIGKILL takes no handler
+            signal.signal(-code, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {-code})
         os.kill(os.getpid(), -code)
     sys.exit(code)

@@ -83,11 +83,11 @@ def test_a_signal_reaches_the_command_once_and_its_exit_code_comes_back(number: 
     assert (process.returncode, out) == (5, f"got {number}\n")
 
 
-def test_a_command_that_a_signal_ends_ends_us_by_it(place: Path) -> None:
-    process = start(place, "import os, time; print('ready', flush=True); time.sleep(60)")
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGTERM
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV, signal.SIGRTMIN])
+def test_a_command_that_a_signal_ends_ends_us_by_it(number: int, place: Path) -> None:
+    done = run(place, sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(number)})")
+    assert done.returncode == -number
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl")
