@@ -7,6 +7,7 @@ import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -39,7 +40,9 @@ class AfterImport(importlib.abc.MetaPathFinder):
         return spec
 
     def _follow(self, loader: Any) -> None:
-        execute = loader.exec_module
+        execute = getattr(loader, "exec_module", None)
+        if execute is None:  # of the time before PEP 451
+            return
 
         def exec_module(module: ModuleType) -> None:
             del loader.exec_module
@@ -48,4 +51,5 @@ class AfterImport(importlib.abc.MetaPathFinder):
                 sys.meta_path.remove(self)
                 self._observe(module)
 
-        loader.exec_module = exec_module
+        with suppress(AttributeError):  # a loader that takes no attribute is left alone
+            loader.exec_module = exec_module

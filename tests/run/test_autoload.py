@@ -7,7 +7,9 @@ import importlib.util
 import logging
 import sys
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from accelerate import Accelerator
@@ -146,6 +148,23 @@ def test_a_script_runs_even_if_it_cannot_be_observed(observed, caplog):
     assert message.startswith("accelerate cannot be observed: ValueError(")
 
 
+class LoaderOfSlots:
+    __slots__ = ()
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """As by default."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.Maker = int
+
+
+class LoaderOfOldForm:
+    def load_module(self, name: str) -> ModuleType:
+        sys.modules[name] = module = ModuleType(name)
+        module.Maker = int
+        return module
+
+
 class TestAfterImport:
     """A framework that comes later, stood for by a module of the test's own."""
 
@@ -185,6 +204,16 @@ class TestAfterImport:
         observe_frameworks()
         assert importlib.import_module(framework).Maker
         assert messages(caplog) == [f"{framework} cannot be observed: AttributeError('Maker moved')"]
+
+    @pytest.mark.filterwarnings("ignore::ImportWarning")  # of the old form
+    @pytest.mark.parametrize("loader", [LoaderOfSlots, LoaderOfOldForm])
+    def test_a_loader_that_cannot_be_followed_loads_as_without_us(self, loader, framework, monkeypatch):
+        """Found by a finder of the program's own."""
+        found = SimpleNamespace(find_spec=lambda name, *_: ModuleSpec(name, loader()) if name == framework else None)
+        monkeypatch.setattr(sys, "meta_path", [found, *sys.meta_path])
+        observe_frameworks()
+        assert importlib.import_module(framework).Maker is int
+        assert self.seen == []
 
     def test_a_framework_that_is_not_there_stays_an_import_error(self, monkeypatch):
         monkeypatch.setattr(autoload, "_FRAMEWORKS", {"framework_of_nobody": self.observe})
