@@ -41,7 +41,7 @@ class Entry(NamedTuple):
     @property
     def module(self) -> nn.Module:
         """What is called; asked for while it lives."""
-        return cast("nn.Module", self.reference())
+        return self.reference()  # type: ignore[return-value] # a cast is a call, and this stands in the step path
 
 
 def find_entries(root: nn.Module) -> list[Entry]:

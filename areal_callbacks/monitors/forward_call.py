@@ -39,6 +39,7 @@ class ForwardCall:
 
     Attributes:
         entry: whose.
+        module: of the entry.
         trains: in training mode, with gradients, for the first time, and not traced.
         args: as given.
         kwargs: as given.
@@ -60,6 +61,7 @@ class ForwardCall:
         "error",
         "kwargs",
         "looked_up",
+        "module",
         "outer",
         "sources",
         "trains",
@@ -68,7 +70,7 @@ class ForwardCall:
     def __init__(
         self, entry: Entry, outer: ForwardCall | None, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, trains: bool
     ) -> None:
-        self.entry, self.outer, self.trains = entry, outer, trains
+        self.entry, self.module, self.outer, self.trains = entry, entry.module, outer, trains
         self.consumed: set[Kind] = set()
         self.sources: torch.Tensor | None = None
         self.embedded: Sequence[Lookup] = ()

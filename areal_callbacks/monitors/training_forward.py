@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from areal_callbacks.monitors.forward_call import ForwardCall, ForwardListener, 
 from areal_callbacks.monitors.forward_inputs import positional_names, read_running
 from areal_callbacks.monitors.lookups import Lookup, OutsideLookups
 from areal_callbacks.monitors.recomputation import is_recomputation
+from areal_callbacks.monitors.watched_modules import WatchedModules
 from areal_callbacks.safety.door import Observer
 from areal_callbacks.safety.hooks import Attachments
 
@@ -50,13 +51,10 @@ class TrainingForward(Observer):
         self.at_end: list[Callable[[], None]] = []
         self._ignoring = False
         self._listener = listener
-        self._entries: MutableMapping[nn.Module, Entry] = weakref.WeakKeyDictionary()
-        self._without_inputs: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        self._has_models: MutableMapping[nn.Module, bool] = weakref.WeakKeyDictionary()
+        self._modules = WatchedModules()
         self._call: ForwardCall | None = None
         self._outside = OutsideLookups()
         self._begun_outside: int | None = None
-        self._called: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._attachments = Attachments(self)
 
     @property
@@ -80,11 +78,9 @@ class TrainingForward(Observer):
         readable = set(roots if inputs_of is None else inputs_of)
         for root in roots:
             entries = [entry._replace(config=entry.config or padding) for entry in find_entries(root)]
-            self._has_models[root] = _has_text(entries)
-            if root not in readable:
-                self._without_inputs.update(entry.module for entry in entries)
+            self._modules.of(root).has_models = _has_text(entries)
             for entry in entries:
-                self._watch(entry)
+                self._watch(entry, tells_inputs=root in readable)
             for module, owners in find_embeddings(root, entries):
                 self._attachments.hook(module.register_forward_pre_hook, functools.partial(self._embed, owners))
             for module, entry in find_own_embeddings(root, entries):
@@ -98,18 +94,18 @@ class TrainingForward(Observer):
         if call is not None and call.outer is not None and call.entry is owners[0]:  # in a call of the model itself
             return
         trains, calls = self._trains(owners[0].module), list(self._open_calls())
-        is_uncalled = trains and owners[0].module not in self._called
+        is_uncalled = trains and not self._modules.of(owners[0].module).was_called
         lookup = Lookup(owners, args[0], read_running(owners[0].module) if is_uncalled else {})
         if not calls:
             self._embed_outside(lookup, trains=trains)
-        elif trains and not any(lookup.is_of(call.entry.module) for call in calls[:-1]):
+        elif trains and not any(lookup.is_of(call.module) for call in calls[:-1]):
             calls[-1].embedded = (*calls[-1].embedded, lookup)
 
     def _embed_inside(self, entry: Entry, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Note what is looked up in a call of a module that does not name its text."""
         if is_compiling():
             return
-        call = next((call for call in self._open_calls() if call.entry.module is entry.module), None)
+        call = next((call for call in self._open_calls() if call.module is entry.module), None)
         if call is not None and call.trains and args and isinstance(args[0], torch.Tensor):
             call.looked_up = (*call.looked_up, args[0])
 
@@ -118,17 +114,19 @@ class TrainingForward(Observer):
         if not trains:
             return
         self._outside.add(lookup)
-        entry = lookup.entries[0]
-        if "text" in entry.consumes and entry.module not in self._called and self._listener is not None:
+        entry, module = lookup.entries[0], lookup.entries[0].module
+        if "text" in entry.consumes and not self._modules.of(module).was_called and self._listener is not None:
             self.forwards += 1
-            self._listener.on_forward(entry.module)
+            self._listener.on_forward(module)
             self._listener.on_embedded(read_lookup(lookup, None))
 
-    def _watch(self, entry: Entry) -> None:
+    def _watch(self, entry: Entry, *, tells_inputs: bool) -> None:
         module = entry.module
-        if module in self._entries:
+        known = self._modules.of(module)
+        known.tells_inputs = known.tells_inputs and tells_inputs
+        if known.entry is not None:
             return
-        self._entries[module] = entry
+        known.entry = entry
         if not runs_compiled(module):
             self._attachments.hook(module.register_forward_pre_hook, self._before_eager, with_kwargs=True)
             self._attachments.hook(module.register_forward_hook, self._after_eager, always_call=True)
@@ -145,13 +143,13 @@ class TrainingForward(Observer):
         yield
         module = entry.module
         if runs_compiled(module):
-            config = self._entries[module].config
-            self._entries[module] = find_entries(module)[0]._replace(config=config)
-            self._stay_outside(self._entries[module])
+            known = self._modules.of(module)
+            known.entry = find_entries(module)[0]._replace(config=(known.entry or entry).config)
+            self._stay_outside(known.entry)
 
     def attach_method(self, module: nn.Module, name: str) -> None:
         """Treat a call of ``module.<name>`` as a forward of the module, for hosts that do not use ``__call__``."""
-        self._has_models[module] = _has_text(find_entries(module))
+        self._modules.of(module).has_models = _has_text(find_entries(module))
         self._wrap(Entry(weakref.ref(module), positional_names(module, name), frozenset()), name)
 
     def ignore_calls(self, owner: object, name: str) -> None:
@@ -167,10 +165,7 @@ class TrainingForward(Observer):
 
     def detach(self) -> None:
         self._attachments.undo()
-        self._entries.clear()
-        self._has_models.clear()
-        self._without_inputs.clear()
-        self._called.clear()
+        self._modules.clear()
         self._outside.take()
         self._call = self._begun_outside = None
         self.in_training_call = False
@@ -181,16 +176,16 @@ class TrainingForward(Observer):
     def _before_eager(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if is_compiling():
             return
-        entry = self._entries.get(module)  # none for the copy of a module on another device
-        if entry is not None:
-            self._enter(entry, args, kwargs)
+        known = self._modules.find(module)  # none for the copy of a module on another device
+        if known is not None and known.entry is not None:
+            self._enter(known.entry, args, kwargs)
 
     def _after_eager(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if is_compiling():
             return
-        entry = self._entries.get(module)
-        if entry is not None:
-            self._leave(entry)
+        known = self._modules.find(module)
+        if known is not None and known.entry is not None:
+            self._leave(known.entry)
 
     def _around(self, entry: Entry, /, *args: Any, **kwargs: Any) -> Generator[None]:
         self._enter(entry, args, kwargs)
@@ -200,10 +195,10 @@ class TrainingForward(Observer):
             self._leave(entry)
 
     def _enter(self, entry: Entry, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        outer = self._call
+        outer, module = self._call, entry.module
         if outer is not None and (again := self._find_open(entry)) is not None:
             outer = again.outer  # it was interrupted: torch calls no hook for KeyboardInterrupt
-        trains = self._trains(entry.module)
+        trains = self._trains(module)
         self.forwards += trains and not (outer is not None and outer.trains)
         self._call = ForwardCall(entry, outer, args, kwargs, trains=trains)
         self.in_training_call = trains
@@ -212,7 +207,7 @@ class TrainingForward(Observer):
         if self._listener is None:
             return
         if trains:
-            self._listener.on_forward(entry.module)
+            self._listener.on_forward(module)
         elif outer is None:
             self._listener.on_untrained_forward()
 
@@ -247,20 +242,21 @@ class TrainingForward(Observer):
             self._consume(call, self._listener)
 
     def _consume(self, call: ForwardCall, listener: ForwardListener) -> None:
-        if call.entry.module in self._without_inputs:
+        known = self._modules.of(call.module)
+        if not known.tells_inputs:
             return
-        self._called.add(call.entry.module)
+        known.was_called = True
         for kind in call.entry.consumes - call.consumed:
             call.consumed.add(kind)
             listener.on_consumed(kind, call)
-        if call.outer is None and self._has_models.get(call.entry.module) and "text" not in call.consumed:
+        if call.outer is None and known.has_models and "text" not in call.consumed:
             for lookup in call.embedded:
                 call.consumed.add("text")
                 listener.on_consumed("text", read_lookup(lookup, call))
         if call.outer is not None:
             call.outer.consumed |= call.consumed
         else:
-            listener.on_outermost(call, has_models=self._has_models.get(call.entry.module, True))
+            listener.on_outermost(call, has_models=known.has_models is not False)
 
 
 def _has_text(entries: Iterable[Entry]) -> bool:

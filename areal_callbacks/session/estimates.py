@@ -54,6 +54,7 @@ class Estimates(Observer):
         self._options = options
         self._parts = weakref.WeakSet(parts)
         self._others: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._has_others = False
         self._forward = forward
         self._began = False
         is_wanted = self.found.estimator is not None and self.peak_flops is None
@@ -64,12 +65,13 @@ class Estimates(Observer):
     @property
     def is_open(self) -> bool:
         """Something is still to be decided when a model trains."""
-        return not self._began or self._format is not None or bool(self._others)
+        return not self._began or self._format is not None or self._has_others
 
     @guarded
     def on_forward(self, monitor: ThroughputMonitor, module: nn.Module) -> None:
         """A training forward of a module begins; what is frozen by now is frozen."""
-        if module in self._others:
+        if self._has_others and module in self._others:
+            self._has_others = False
             self._others.clear()
             monitor.leave_out_flops()
             report_once("flops:models", "models of different sizes are trained together: their FLOPs are left out")
@@ -121,11 +123,13 @@ class Estimates(Observer):
             return
         if other.config is not mine.config and other.config != mine.config:
             self._others.update(module for part in parts for module in part.modules())
+            self._has_others = True
 
     def detach(self) -> None:
         """Take the hooks off, and hold no model any more."""
         self._parts.clear()
         self._others.clear()
+        self._has_others = False
         if self._format is not None:
             self._format.detach()
             self._format = None

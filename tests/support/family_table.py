@@ -21,7 +21,8 @@ def table() -> str:
     lines = ["| model type | router | contract |", "|---|---|---|"]
     for model_type in FAMILIES:
         with torch.device("meta"):
-            routers = find_routers(model_class(model_type)(tiny_config(model_type)))
+            model = model_class(model_type)(tiny_config(model_type))
+        routers = find_routers(model)
         names = ", ".join(sorted({f"`{type(router.module).__name__}`" for router in routers}))
         contracts = ", ".join(sorted({router.contract.name for router in routers}))
         lines.append(f"| {model_type} | {names} | {contracts} |")

@@ -90,7 +90,7 @@ class KnownBatches:
         each: ForwardCall | None = call
         while each is not None:
             named, listed = each.inputs
-            kinds = (id(each.entry.module), *named, *map(type, named.values()))
+            kinds = (id(each.module), *named, *map(type, named.values()))
             number, tensors = self._names.get(kinds) or self._find_names(kinds, named)
             if tensors is None or (listed and each is call):
                 return None

@@ -65,7 +65,7 @@ def _read(call: ForwardCall, inputs: Mapping[str, Any], *, is_decoder: bool = Fa
 
 def _read_further(call: ForwardCall) -> list[Lengths]:
     """The other texts of a module of nobody's library."""
-    is_hidden = hides_calls(call.entry.module) and not is_transformers_model(uncompiled(call.entry.module))
+    is_hidden = hides_calls(call.module) and not is_transformers_model(uncompiled(call.module))
     if not call.looked_up and not is_hidden:
         return []
     texts = find_named_texts(call.inputs) if is_hidden else find_texts(call.inputs, call.looked_up)
@@ -80,7 +80,7 @@ def _read_lookups(call: ForwardCall, inputs: Mapping[str, Any]) -> dict[str, Ten
     embeddings = read_tokens(inputs)
     if embeddings is None or not embeddings.is_floating_point() or embeddings.dim() != 3:
         return {}
-    ids = find_embedded(call.lookups(), call.entry.module, *embeddings.shape[:2])
+    ids = find_embedded(call.lookups(), call.module, *embeddings.shape[:2])
     width = sum(each.shape[1] for each in ids)
     if not ids or (width < embeddings.shape[1] and not _MODALITIES.isdisjoint(call.with_outer())):
         return {}

@@ -103,7 +103,7 @@ class ThroughputMonitor(TrainingSpans):
         if kind == "images" and self.tower is not None:
             self.tower.add(call.with_outer())
         if kind == "audio":
-            self._frames.add(call.with_outer(), getattr(call.entry.module, "config", None))
+            self._frames.add(call.with_outer(), getattr(call.module, "config", None))
         if kind == "text" and not self.host_counts and self._token_count_fn is None:
             self._uncalled.discard(call)
             self._read(self._batches.read, call)
@@ -112,7 +112,7 @@ class ThroughputMonitor(TrainingSpans):
     def on_embedded(self, call: ForwardCall) -> None:
         """What was looked up counts if the model is not called until the export: then its ``forward`` was."""
         if not self.host_counts and self._token_count_fn is None:
-            self._uncalled.add(call.entry.module, attempt("throughput:batch", _UNREAD, model_lengths, call))
+            self._uncalled.add(call.module, attempt("throughput:batch", _UNREAD, model_lengths, call))
 
     @guarded
     def on_outermost(self, call: ForwardCall, *, has_models: bool) -> None:

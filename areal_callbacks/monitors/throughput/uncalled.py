@@ -31,7 +31,7 @@ class UncalledModels:
         """These models are called: what was embedded before was meant for their calls, or for none."""
         if self._counts:
             for each in (call, *call.around()):
-                self._counts.pop(each.entry.module, None)
+                self._counts.pop(each.module, None)
 
     def join(self, sequences: SequenceCounts) -> bool:
         """Add all to these, and start over; whether there was any. Copies from the device."""
