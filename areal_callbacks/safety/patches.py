@@ -122,7 +122,12 @@ class _Layer:
     def __init__(self, wrap: _Wrap, place: object, name: str) -> None:
         self.previous = vars(place).get(name, _ABSENT)
         self.below: Callable[..., Any]
-        self._wrap, self._place, self._name = weakref.ref(wrap), refer_weakly(place), name
+        self._wrap: Callable[[], _Wrap | None] = weakref.ref(wrap)
+        self._place, self._name = refer_weakly(place), name
+        self._bound_to: Callable[[], object] = _nothing
+
+    def __reduce__(self) -> tuple[Callable[..., _Layer], tuple[Callable[..., Any]]]:
+        return _pass_on, (self.below,)
 
     def replace_for_one(self, original: MethodType) -> Callable[..., Any]:
         """What replaces the function of a class, whose calls by one instance are wrapped."""
@@ -164,10 +169,10 @@ class _Layer:
         return replacement
 
     def _method(self, original: MethodType) -> FunctionType:
-        mine = refer_weakly(original.__self__)
+        self._bound_to = refer_weakly(original.__self__)
 
         def method(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
-            if owner is not mine():  # another instance of the class, or a copy of the owner
+            if owner is not self._bound_to():  # another instance of the class, or a copy of the owner
                 return self._find_for(owner)(*args, **kwargs)
             return self._call(functools.partial(self.below, owner), args, kwargs)
 
@@ -191,6 +196,18 @@ class _Layer:
         if wrap is None or wrap.around is None:
             return original(*args, **kwargs)
         return pass_through(wrap.around, original, Call(args, kwargs), wrap.fail)
+
+
+def _nothing() -> None:
+    """A reference whose object is gone."""
+
+
+def _pass_on(below: Callable[..., Any]) -> _Layer:
+    """The copy of a layer, where a function is pickled by value: it calls what is below it, and nothing around that."""
+    layer = object.__new__(_Layer)
+    layer.previous, layer.below = _ABSENT, below
+    layer._wrap = layer._place = layer._bound_to = _nothing
+    return layer
 
 
 def _is_of_class(owner: object, name: str, original: Any) -> bool:

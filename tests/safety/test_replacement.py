@@ -7,10 +7,13 @@ import functools
 import gc
 import inspect
 import pickle
+import subprocess
+import sys
 import typing
 import weakref
 from types import FunctionType
 
+import cloudpickle
 import pytest
 import torch
 from torch import nn
@@ -171,6 +174,24 @@ def test_what_replaces_a_function_of_a_class_is_a_function() -> None:
     patches.undo()
     assert Trainer(4).depth == 4
     assert seen == [3]
+
+
+def test_a_class_that_is_pickled_by_value_takes_no_wrap_along(host: Host, steps: Steps) -> None:
+    """As cloudpickle does with what a notebook or a script defines, for the workers of Ray, Dask or Spark."""
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        pickled = cloudpickle.dumps(host)
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+    code = (
+        "import pickle, sys; host = pickle.load(sys.stdin.buffer); print(host.training_step(2, 3), host.decorated(2))"
+    )
+    worker = subprocess.run([sys.executable, "-c", code], input=pickled, capture_output=True, timeout=120, check=False)
+    assert worker.stdout.split() == [b"5", b"4"], worker.stderr.decode()
+    assert steps.calls == []
+    assert host.training_step(2, 3) == 5
+    assert len(steps.calls) == 1
 
 
 def test_a_wrapped_class_is_still_understood_by_argument_parsers() -> None:
