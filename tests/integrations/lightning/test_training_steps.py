@@ -93,20 +93,44 @@ def test_it_is_given_what_it_asks_for_and_counted(decorator, step, tmp_path, cap
         assert messages(caplog) == []
 
 
+def refuse(name: str) -> None:
+    if name == "training_step":
+        raise AttributeError("training_step is final")
+
+
 class Sealed(Net):
-    """Refuses another training step."""
+    """Refuses another training step of its own."""
 
     training_step = of_batch
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "training_step":
-            raise AttributeError("training_step is final")
+        refuse(name)
         super().__setattr__(name, value)
 
 
-def test_a_module_whose_training_step_cannot_be_set_trains_as_without_us(tmp_path, caplog):
+class Final(type(Net)):  # type: ignore[misc]
+    """Of classes that refuse it."""
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        refuse(name)
+        super().__setattr__(name, value)
+
+
+class SealedClass(Net, metaclass=Final):
+    training_step = of_batch
+
+
+def test_a_module_that_refuses_another_training_step_is_measured(tmp_path, caplog):
+    """Nothing of it is set: its class is wrapped."""
     expected = train(tmp_path / "without", Sealed, measure=False)
     assert train(tmp_path / "with", Sealed) == expected
+    assert sum(record.metrics["train_perf/tokens"] for record in metrics_rows(tmp_path / "with")) == ROWS * WIDTH
+    assert messages(caplog) == []
+
+
+def test_a_module_whose_training_step_cannot_be_set_trains_as_without_us(tmp_path, caplog):
+    expected = train(tmp_path / "without", SealedClass, measure=False)
+    assert train(tmp_path / "with", SealedClass) == expected
     cause, *costs = messages(caplog)
     assert "training_step is final" in cause
     assert [cost.split(" failed on a rank")[0] for cost in costs] == ["'throughput'", "'moe_balance'"]
