@@ -44,7 +44,8 @@ class Topology:
         tokens: this rank's sequences count (not on ranks that share a batch with another: tensor or context parallel).
         routes: this rank's routed assignments count (context-parallel ranks route different tokens: they all count).
         stats: what this rank recorded through a tracker counts.
-        writer_rank: the rank in ``world`` that writes files and trackers.
+        writer_rank: the rank in ``world`` that writes files and trackers; -1 for none.
+        is_left_alone: the other ranks are not measured: nothing is reduced over any group.
     """
 
     world: ProcessGroup | None = None
@@ -52,6 +53,7 @@ class Topology:
     routes: bool = True
     stats: bool = True
     writer_rank: int = 0
+    is_left_alone: bool = False
 
     @classmethod
     def data_parallel(cls, *, writer_rank: int = 0) -> Topology:
@@ -129,6 +131,15 @@ class Topology:
             _ask_for_whole_lengths()
         return replace(topology, world=_world_of(mesh))
 
+    def left_alone(self, *, writes: bool) -> Topology:
+        """The same rank where not all are measured."""
+        return replace(self, world=None, is_left_alone=True, writer_rank=0 if writes else -1)
+
+    @property
+    def is_one_process(self) -> bool:
+        """No other process trains."""
+        return self.world is None and not self.is_left_alone
+
     @property
     def size(self) -> int:
         """Number of training ranks."""
@@ -142,7 +153,7 @@ class Topology:
     @property
     def is_writer(self) -> bool:
         """Whether this rank writes."""
-        return self.world is None or self.rank == self.writer_rank
+        return self.writer_rank >= 0 if self.world is None else self.rank == self.writer_rank
 
 
 def default_world() -> ProcessGroup | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from areal_callbacks.topology import Topology
@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 try:
     from lightning.fabric import wrappers as fabric_wrappers
     from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 except ImportError:
     try:
         from lightning_fabric import wrappers as fabric_wrappers
         from pytorch_lightning import Callback, LightningModule, Trainer
+        from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
     except ImportError as error:
         raise ImportError("this callback needs lightning: pip install 'areal-callbacks[lightning]'") from error
 
-__all__ = ["Callback", "LightningModule", "Trainer", "fabric_wrappers", "guests_of", "topology_of"]
+__all__ = ["Callback", "LightningModule", "Trainer", "fabric_wrappers", "guests_of", "log_folder_of", "topology_of"]
 
 _LOGGERS = {
     "WandbLogger": "wandb",
@@ -33,6 +35,7 @@ _LOGGERS = {
     "MLFlowLogger": "mlflow",
     "CometLogger": "comet_ml",
 }
+_FILE_LOGGERS = (TensorBoardLogger, CSVLogger)
 
 
 def topology_of(strategy: Any) -> Topology:
@@ -50,6 +53,14 @@ def guests_of(loggers: Iterable[Any], config: MetricsConfig) -> list[MetricWrite
         if any(cls.__name__ == name for cls in type(logger).__mro__)
     ]
     return make_guests(runs, config.moe_balance)
+
+
+def log_folder_of(loggers: Sequence[Any]) -> str | None:
+    """What ``Trainer.log_dir`` is on this rank; that one is a broadcast, which needs every rank."""
+    if not loggers:
+        return None
+    folder: str | None = loggers[0].log_dir if isinstance(loggers[0], _FILE_LOGGERS) else loggers[0].save_dir
+    return folder
 
 
 def _find_run(logger: Any, tracker: str) -> Any:

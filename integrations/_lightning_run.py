@@ -8,7 +8,13 @@ from typing import Any
 
 from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.file_names import RUN_FOLDER
-from areal_callbacks.integrations._lightning_host import LightningModule, Trainer, guests_of, topology_of
+from areal_callbacks.integrations._lightning_host import (
+    LightningModule,
+    Trainer,
+    guests_of,
+    log_folder_of,
+    topology_of,
+)
 from areal_callbacks.safety.door import Call, Observer, attempt, end_on_error, guarded
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.session import MetricsSession, open_sessions
@@ -134,7 +140,7 @@ def _callbacks_before(callback: object, callbacks: list[Any]) -> list[Any]:
 
 
 def _folder_of(trainer: Trainer) -> Path | None:
-    files = open_sessions.local_folder(trainer.log_dir or trainer.default_root_dir)
+    files = open_sessions.local_folder(log_folder_of(trainer.loggers) or trainer.default_root_dir)
     return None if files is None else files / RUN_FOLDER
 
 

@@ -60,6 +60,11 @@ def only_own(records: Records) -> Records:
     return GroupedRecords(own=own_of(records))
 
 
+def pool_own(records: Records) -> Records:
+    """As if no key had a group of its own."""
+    return pool([records, *own_of(records).values()])
+
+
 def own_of(records: Records | None) -> dict[Group, Records]:
     """What is reduced over groups of its own."""
     return dict(records.own) if isinstance(records, GroupedRecords) else {}

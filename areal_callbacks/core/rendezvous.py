@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -36,7 +36,12 @@ _attempts: MutableMapping[ProcessGroup, tuple[int, int]] = weakref.WeakKeyDictio
 
 def count_reduction(group: ProcessGroup) -> None:
     """The ranks of a group have reduced together: which numbers their rendezvous."""
-    _reductions[group] = _reductions.get(group, 0) + 1
+    _reductions[group] = reductions_of(group) + 1
+
+
+def reductions_of(group: ProcessGroup) -> int:
+    """How often the ranks of a group have reduced together; equal on all of them."""
+    return _reductions.get(group, 0)
 
 
 class Rendezvous:
@@ -57,7 +62,7 @@ class Rendezvous:
         """Whether all ranks have joined, the same on every rank; waits for them at most :data:`TIMEOUT` seconds."""
         if self._world is None:
             return True
-        self._end()
+        self.forget()
         complete = attempt("rendezvous:store", "the ranks could not tell each other that training is over", self._agree)
         if not complete:
             report_once(
@@ -69,12 +74,13 @@ class Rendezvous:
     def leave(self) -> None:
         """This rank will not join: the others need not wait. Again, or after :meth:`join`, does nothing."""
         if not self._is_over and self._process == os.getpid():
-            self._end()
+            self.forget()
             attempt(
                 "rendezvous:store", "the other ranks could not be told that this one has left", self._decide_against
             )
 
-    def _end(self) -> None:
+    def forget(self) -> None:
+        """This rank neither joins nor leaves any more."""
         self._is_over = True
         cancel(self)
 
@@ -84,7 +90,7 @@ class Rendezvous:
             return False
         if store.add(f"{name}/ranks", 1) == dist.get_world_size(self._world):
             store.compare_set(name, "", _REDUCE)
-        _wait(store, name)
+        wait_until(lambda: store.check([name]))
         return bool(store.compare_set(name, "", _END).decode() == _REDUCE)
 
     def _decide_against(self) -> None:
@@ -95,19 +101,26 @@ class Rendezvous:
     def _find_key(self) -> tuple[Any, str]:
         """The store and the name of this rendezvous in it; no store where the process groups are destroyed."""
         group = self._world
-        if group is None or not dist.is_initialized():
+        store = find_store()
+        if group is None or store is None:
             return None, ""
-        reductions = _reductions.get(group, 0)
+        reductions = reductions_of(group)
         at, attempts = _attempts.get(group, (reductions, 0))
         attempts = attempts + 1 if at == reductions else 1
         _attempts[group] = reductions, attempts
         name = f"areal_callbacks/end/{group.group_name}/{reductions}/{attempts}"
-        return dist.distributed_c10d._get_default_store(), name
+        return store, name
 
 
-def _wait(store: Any, name: str) -> None:
-    """Until it is decided, or for :data:`TIMEOUT` seconds. Polls: a store that waits would block its other users."""
+def find_store() -> Any:
+    """What all ranks can read and write without a collective; None where the process groups are destroyed."""
+    return dist.distributed_c10d._get_default_store() if dist.is_initialized() else None
+
+
+def wait_until(is_so: Callable[[], bool]) -> bool:
+    """Whether it is so within :data:`TIMEOUT` seconds. Polls: a store that waits would block its other users."""
     pause, deadline = _PAUSE, time.monotonic() + TIMEOUT
-    while not store.check([name]) and time.monotonic() < deadline:
+    while not (found := is_so()) and time.monotonic() < deadline:
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
+    return found

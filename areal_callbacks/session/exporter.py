@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from areal_callbacks.core.grouped import only_own
+from areal_callbacks.core.grouped import only_own, pool_own
 from areal_callbacks.core.grouped_export import STATS, reduce_grouped
 from areal_callbacks.core.records import Records
 from areal_callbacks.core.types import COUNT_SUFFIX, Export
@@ -68,7 +68,9 @@ class Exporter:
 
 def _collect_stats(recorded: Callable[[], Records], topology: Topology) -> Families:
     stats = collect_records(STATS, recorded)
-    return {STATS: stats if topology.stats or stats is None else only_own(stats)}
+    if stats is not None and not topology.stats:
+        stats = only_own(stats)
+    return {STATS: pool_own(stats) if stats is not None and topology.is_left_alone else stats}
 
 
 def merge(earlier: Reduced, later: Reduced) -> Reduced:

@@ -42,8 +42,7 @@ class GradientSync(Observer):
     @guarded
     def add(self, model: nn.Module) -> None:
         """Observe a model as the loop calls it; in one process there is nothing to observe."""
-        world = self._exports.session.topology.world
-        if world is None:
+        if self._exports.session.topology.is_one_process:
             return
         for wrapper in _find_wrappers(model):
             self._attachments.hook(wrapper.register_forward_hook, self._after_forward)

@@ -48,7 +48,7 @@ class Schedule:
             progress: as for :meth:`reduce`.
         """
         self.progress = self.progress if progress is None else progress
-        if not self.session.rendezvous.join():
+        if not self.session.join():
             return
         self._reduce_rest()
 

@@ -17,7 +17,6 @@ from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.grouped import pool_grouped
 from areal_callbacks.core.numbers import keep_numbers
 from areal_callbacks.core.records import Records
-from areal_callbacks.core.rendezvous import Rendezvous
 from areal_callbacks.core.tracker import StatsTracker
 from areal_callbacks.core.types import Export, Run
 from areal_callbacks.flops.registry import Estimator
@@ -28,6 +27,7 @@ from areal_callbacks.session import open_sessions
 from areal_callbacks.session.exporter import Exporter
 from areal_callbacks.session.late_records import LateRecords
 from areal_callbacks.session.observation import Observation
+from areal_callbacks.session.other_ranks import OtherRanks
 from areal_callbacks.session.outputs import Outputs
 from areal_callbacks.session.selection import make_selection
 from areal_callbacks.session.spans import set_aside
@@ -75,7 +75,6 @@ class MetricsSession(StepEvents):
     Attributes:
         tracker: this run's own tracker; exported with everything else.
         topology: who contributes what.
-        rendezvous: finds out at the end of training whether all ranks are there for a last :meth:`reduce`.
         is_closed: nothing is measured any more.
     """
 
@@ -96,10 +95,9 @@ class MetricsSession(StepEvents):
         self._select = make_selection(self.config)
         self._observation = Observation(self.config, self.tracker)
         self._exporter = Exporter(self._observation)
-        self.rendezvous = Rendezvous(None)
-        self._attached = False
+        self._others = OtherRanks(None)
+        self._attached = self.is_closed = False
         self._last_step = self._steps_since_reduced = 0
-        self.is_closed = False
         open_sessions.add(self)
         weakref.finalize(self, self._observation.detach).atexit = False  # nothing refers to it: a cell has run again
 
@@ -159,7 +157,7 @@ class MetricsSession(StepEvents):
         is_first, self._attached = not self._attached, True
         if is_first:
             self.topology = topology or Topology.data_parallel()
-            self.rendezvous = Rendezvous(self.topology.world)
+            self._others = OtherRanks(self.topology.world)
         self._observation.begins_with_forward = begin_with_forward
         self._observation.attach(list(parts), topology=self.topology if is_first else None, **options)
 
@@ -196,7 +194,13 @@ class MetricsSession(StepEvents):
         if measured:
             self._steps_since_reduced = 0
         with set_aside(self._observation.throughput):
+            self.topology = self._others.find(self.topology)
             self._exporter.reduce(self._take_recorded, self.topology, measured=measured)
+
+    def join(self) -> bool:
+        """Whether all ranks are at the end of training for a last :meth:`reduce`, the same on every rank."""
+        self.topology = self._others.find(self.topology)
+        return self._others.join()
 
     @property
     def rule(self) -> str:
@@ -263,7 +267,7 @@ class MetricsSession(StepEvents):
         """Undo every hook and flush the writers; whatever was not emitted is dropped. Idempotent."""
         if not self.is_closed:
             self.is_closed = True
-            self.rendezvous.leave()
+            self._others.leave()
             open_sessions.remove(self)
             try:
                 self._observation.detach()
@@ -281,7 +285,7 @@ class MetricsSession(StepEvents):
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         """Close; after a clean block on every rank what came since the last export goes to the files."""
         try:
-            if kind is None and not self.is_closed and self.rendezvous.join():
+            if kind is None and not self.is_closed and self.join():
                 steps = self._steps_since_reduced
                 self.reduce(measured=steps > 0 or self.has_work)
                 self.emit(self._last_step + steps)

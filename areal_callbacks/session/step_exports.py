@@ -38,12 +38,12 @@ class StepExports(Schedule):
     def boundary(self) -> None:
         """An optimizer has stepped, or was asked to: ends the training span. Local."""
         self.session.end()
-        if self.session.topology.world is None and self._advance():
+        if self.session.topology.is_one_process and self._advance():
             self._reduce()
 
     def after_synchronisation(self) -> None:
         """Gradients are the same on all ranks, where there are several. Collective at every ``every``-th call."""
-        if self.session.topology.world is not None and self._advance():
+        if not self.session.topology.is_one_process and self._advance():
             with self.session.excluded():
                 self._reduce()
             self.session.may_end()

@@ -123,8 +123,8 @@ class Beside:
 
 def _sum_over_ranks(totals: Totals, topology: Topology) -> Totals:
     """The recounts of all ranks whose data counts; every rank calls it."""
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size(topology.world) == 1:
+    if topology.size == 1:
         return totals
-    gathered: list[Any] = [None] * dist.get_world_size(topology.world)
+    gathered: list[Any] = [None] * topology.size
     dist.all_gather_object(gathered, (totals, topology.tokens, topology.routes), group=topology.world)
     return sum_over_ranks(gathered)
