@@ -22,6 +22,7 @@ from areal_callbacks.integrations._accelerate_host import (
 )
 from areal_callbacks.integrations._batch_moves import include_batch_moves
 from areal_callbacks.safety.door import attempt
+from areal_callbacks.safety.later import end_later
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.session import MetricsSession, open_sessions
 from areal_callbacks.session.gradient_sync import GradientSync
@@ -88,9 +89,17 @@ class AcceleratorRun:
 
     def close(self) -> None:
         """Undo everything without meeting the other ranks; what was not logged goes to the files."""
+        self._take_off()
+        self._exports.close()
+
+    def abandon(self) -> None:
+        """The accelerator is freed: undo everything now, and write what was not logged later."""
+        self._take_off()
+        end_later(self._exports.close)
+
+    def _take_off(self) -> None:
         self._patches.undo()
         self._sync.detach()
-        self._exports.close()
 
     # -- a step
 

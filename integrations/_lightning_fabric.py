@@ -15,6 +15,7 @@ from areal_callbacks.config import MetricsConfig
 from areal_callbacks.core.file_names import RUN_FOLDER
 from areal_callbacks.integrations._lightning_host import fabric_wrappers, guests_of, topology_of
 from areal_callbacks.safety.door import Call, Observer, attempt, guarded
+from areal_callbacks.safety.later import end_later
 from areal_callbacks.safety.patches import Patches
 from areal_callbacks.session import MetricsSession, open_sessions
 from areal_callbacks.session.gradient_sync import GradientSync
@@ -94,15 +95,19 @@ class FabricRun(Observer):
 
     @guarded
     def _end(self) -> None:
-        """There is no Fabric any more."""
-        self.detach()
+        """The Fabric is being freed: undo everything now, and write what was not logged later."""
+        self._take_off()
+        end_later(self._exports.close)
 
     def detach(self) -> None:
+        self._take_off()
+        self._exports.close()
+
+    def _take_off(self) -> None:
         self._patches.undo()
         self._sync.detach()
         self._modules.clear()
         self._optimizers.clear()
-        self._exports.close()
 
     def _around_step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Generator[None]:
         if isinstance(optimizer, Optimizer) and optimizer not in self._optimizers:

@@ -86,7 +86,7 @@ class AcceleratorMetrics(Observer):
 
     def __init__(self, accelerator: Accelerator, config: MetricsConfig) -> None:
         self.config = config
-        self._reference: weakref.ref[Accelerator] | None = weakref.ref(accelerator, lambda _: self.close())
+        self._reference: weakref.ref[Accelerator] | None = weakref.ref(accelerator, lambda _: self._abandon())
         self._run: AcceleratorRun | None = None
         self._steps_before = 0
         self._waiting: list[Any] = []
@@ -131,13 +131,27 @@ class AcceleratorMetrics(Observer):
         if self._reference is None:
             return
         accelerator, self._reference = self._reference(), None
+        self._take_off()
+        self._release()
+        if accelerator is not None:
+            vars(accelerator).pop(_ATTRIBUTE, None)
+
+    def _take_off(self) -> None:
         self._patches.undo()
         for hook in self._state_hooks:
             hook.remove()
         self._state_hooks.clear()
-        self._release()
-        if accelerator is not None:
-            vars(accelerator).pop(_ATTRIBUTE, None)
+
+    @guarded_entry
+    def _abandon(self) -> None:
+        """The accelerator is being freed."""
+        self._reference = None
+        self._take_off()
+        run, self._run = self._run, None
+        if run is not None:
+            run.abandon()
+        self._seen.clear()
+        self._waiting.clear()
 
     detach = close
 

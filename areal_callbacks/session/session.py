@@ -23,6 +23,7 @@ from areal_callbacks.flops.registry import Estimator
 from areal_callbacks.monitors.throughput.optimizer_steps import list_optimizers
 from areal_callbacks.report.shown import Report, show_report
 from areal_callbacks.safety.door import attempt, guarded_entry
+from areal_callbacks.safety.later import end_now
 from areal_callbacks.session import open_sessions
 from areal_callbacks.session.exporter import Exporter
 from areal_callbacks.session.late_records import LateRecords
@@ -87,6 +88,7 @@ class MetricsSession(StepEvents):
         guests: Sequence[MetricWriter] = (),
         **overrides: Any,
     ) -> None:
+        end_now()
         self.config = MetricsConfig.make(config, **overrides)
         self.tracker = StatsTracker()
         self.topology = Topology()

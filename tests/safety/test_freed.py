@@ -191,6 +191,7 @@ def test_an_accelerator_that_is_dropped_leaves_nothing_wrapped_and_its_rows_in_t
     from accelerate.optimizer import AcceleratedOptimizer
 
     from areal_callbacks.integrations.accelerate import enable
+    from areal_callbacks.safety.later import end_now
     from areal_callbacks.writers.jsonl import MetricsRecord, read_metrics
 
     owners = (Accelerator, AcceleratedOptimizer, accelerate.data_loader)
@@ -206,5 +207,6 @@ def test_an_accelerator_that_is_dropped_leaves_nothing_wrapped_and_its_rows_in_t
         del accelerator
         assert [dict(vars(owner)) for owner in owners] == before
         step(model, optimizer)
+    end_now()
     rows = [row for row in read_metrics(tmp_path / "metrics.jsonl") if isinstance(row, MetricsRecord)]
     assert [row.metrics["train_perf/tokens"] for row in rows] == [8]
