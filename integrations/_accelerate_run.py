@@ -95,6 +95,7 @@ class AcceleratorRun:
     def abandon(self) -> None:
         """The accelerator is freed: undo everything now, and write what was not logged later."""
         self._take_off()
+        self.session.stop()
         end_later(self._exports.close)
 
     def _take_off(self) -> None:

@@ -97,6 +97,7 @@ class FabricRun(Observer):
     def _end(self) -> None:
         """The Fabric is being freed: undo everything now, and write what was not logged later."""
         self._take_off()
+        self.session.stop()
         end_later(self._exports.close)
 
     def detach(self) -> None:

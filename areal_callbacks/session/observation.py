@@ -153,6 +153,12 @@ class Observation(Observer):
     def _end_step(self) -> None:
         self.throughput.optimizer_end()
 
+    def stop(self) -> None:
+        """Nothing counts any more; what was counted can still be collected."""
+        self._rollouts.undo()
+        for observer in (self._forward, *self._optimizers):
+            observer.detach()
+
     def detach(self) -> None:
         """Take every hook off."""
         self._rollouts.undo()

@@ -199,6 +199,7 @@ class MetricsSession(StepEvents):
             self.topology = self._others.find(self.topology)
             self._exporter.reduce(self._take_recorded, self.topology, measured=measured)
 
+    @guarded_entry
     def join(self) -> bool:
         """Whether all ranks are at the end of training for a last :meth:`reduce`, the same on every rank."""
         self.topology = self._others.find(self.topology)

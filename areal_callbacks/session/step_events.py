@@ -108,6 +108,11 @@ class StepEvents:
         """The time from the last step to the next one is not spent on waiting for data."""
         self._observation.throughput.forget_gap()
 
+    @guarded_entry
+    def stop(self) -> None:
+        """Count nothing more; what was counted waits for the end of the session."""
+        self._observation.stop()
+
     def included(self) -> AbstractContextManager[None]:
         """Count a block of training as a span of its own, unless one is open: what a host does before or after it."""
         return CountIn(self._observation.throughput)
