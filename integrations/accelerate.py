@@ -147,11 +147,7 @@ class AcceleratorMetrics(Observer):
         """The accelerator is being freed."""
         self._reference = None
         self._take_off()
-        run, self._run = self._run, None
-        if run is not None:
-            run.abandon()
-        self._seen.clear()
-        self._waiting.clear()
+        self._release(AcceleratorRun.abandon)
 
     detach = close
 
@@ -183,12 +179,12 @@ class AcceleratorMetrics(Observer):
         """A copy of the accelerator is not measured."""
         return type(None), ()
 
-    def _release(self) -> None:
+    def _release(self, end: Callable[[AcceleratorRun], None] = AcceleratorRun.close) -> None:
         """End the run and drop every reference to what was prepared."""
         if self._run is not None:
             run, self._run = self._run, None
             self._steps_before = run.steps
-            run.close()
+            end(run)
         self._seen.clear()
         self._waiting.clear()
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 
 from areal_callbacks.core.groups import name_of
-from areal_callbacks.core.rendezvous import find_store, reductions_of, wait_until
+from areal_callbacks.core.rendezvous import find_store, reductions_of, wait_for
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -84,7 +84,7 @@ class Attendance:
     def _ask(self, store: Any) -> None:
         if store is None or not self._round:
             return
-        wait_until(lambda: store.check([self._round]))
+        wait_for(store, self._round)
         mine = f"{_ALONE}, found by rank {dist.get_rank(self._world)}"
         self._result = store.compare_set(self._round, "", mine).decode()
         self.is_first = self._result == mine

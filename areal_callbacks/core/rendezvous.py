@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -90,7 +90,7 @@ class Rendezvous:
             return False
         if store.add(f"{name}/ranks", 1) == dist.get_world_size(self._world):
             store.compare_set(name, "", _REDUCE)
-        wait_until(lambda: store.check([name]))
+        wait_for(store, name)
         return bool(store.compare_set(name, "", _END).decode() == _REDUCE)
 
     def _decide_against(self) -> None:
@@ -117,10 +117,9 @@ def find_store() -> Any:
     return dist.distributed_c10d._get_default_store() if dist.is_initialized() else None
 
 
-def wait_until(is_so: Callable[[], bool]) -> bool:
-    """Whether it is so within :data:`TIMEOUT` seconds. Polls: a store that waits would block its other users."""
+def wait_for(store: Any, name: str) -> None:
+    """Until it is decided, or for :data:`TIMEOUT` seconds. Polls: a store that waits would block its other users."""
     pause, deadline = _PAUSE, time.monotonic() + TIMEOUT
-    while not (found := is_so()) and time.monotonic() < deadline:
+    while not store.check([name]) and time.monotonic() < deadline:
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
-    return found
